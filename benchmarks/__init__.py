@@ -1,0 +1,1 @@
+"""Benchmarks for airspeed velocity: thin adapters over gemvbench's command line."""

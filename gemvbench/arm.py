@@ -1,0 +1,220 @@
+"""Arms: one way to compute a case, and how it is written on a command line.
+
+    [device:]family[+axisN...][@revision]        pack2, cuda0:row+pack3+rows2, pack2@v0.1
+    name=path/to/kernel.cl:entry[+axisN...]      a file of the user's own
+
+A name that starts with an axis means family `row`; `base` is `row` as S1 has it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from gemvbench.errors import UserError
+
+AUTO_VALUE = -1
+"""The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel entry and the compile-time axes over it; the first value is S1's own."""
+
+    summary: str
+    file: str
+    entry: str
+    axes: Mapping[str, tuple[int, ...]] = {}
+    languages: tuple[str, ...] = ("cuda", "opencl")
+    cpu_only: bool = False
+
+    def default(self, axis: str) -> int:
+        return self.axes[axis][0]
+
+
+FAMILIES: dict[str, Family] = {
+    "row": Family(
+        summary="one workgroup per group of rows, reduction through local memory (S1, S2)",
+        file="gemv",
+        entry="gemv_row",
+        axes={
+            "pack": (1, 0, 2, 3),
+            "rows": (1, 2, 4),
+            "block": (256, 64, 128, 512, AUTO_VALUE),
+            "acc": (32, 16),
+        },
+    ),
+    "cpu": Family(
+        summary="one work-item over contiguous rows, vector loads; for CPUs",
+        file="gemv_cpu",
+        entry="gemv_cpu",
+        axes={
+            "pack": (3, 0, 1, 2, 4),
+            "accs": (4, 1, 2),
+            "items": (64, 2, 4, 8, 16, 32, 128, 256),
+            "acc": (32, 16),
+        },
+        languages=("opencl",),
+        cpu_only=True,
+    ),
+    "frozen": Family(
+        summary="the reference kernel that never changes; history is measured against it",
+        file="frozen",
+        entry="gemv_frozen",
+    ),
+}
+AUTO = "auto"
+HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
+_SPECIAL = (AUTO, "base", *HOST_FAMILIES)
+_AXIS = re.compile(r"([a-z]+?)(\d+|auto)")
+_ARM = re.compile(
+    r"(?:(?P<device>[A-Za-z]\w*):)?"
+    r"(?:(?P<name>\w+)=(?P<file>[^@+]+\.(?:cl|cu)):(?P<entry>\w+)(?P<file_axes>(?:\+\w+)*)"
+    r"|(?P<body>[A-Za-z]\w*(?:\+\w+)*))"
+    r"(?:@(?P<revision>\S+))?"
+)
+
+
+class UserFile(msgspec.Struct, frozen=True):
+    """A kernel of the user's own: it follows the calling convention of family `row`."""
+
+    name: str
+    path: str
+    entry: str
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to compute a case: a family and the axes that were asked for by name.
+
+    Axes not named keep the family's default and may fall silently; a named one that cannot
+    be built is a step on the ladder, or declines.
+    """
+
+    family: str = "row"
+    axes: tuple[tuple[str, int], ...] = ()
+    device: str | None = None
+    revision: str | None = None
+    file: UserFile | None = None
+
+    def asked(self, axis: str) -> int | None:
+        return dict(self.axes).get(axis)
+
+    def value(self, axis: str) -> int:
+        asked = self.asked(axis)
+        return FAMILIES[self.family].default(axis) if asked is None else asked
+
+    def replace_axis(self, axis: str, value: int) -> Arm:
+        axes = dict(self.axes) | {axis: value}
+        return msgspec.structs.replace(self, axes=_ordered(self.family, axes))
+
+    @property
+    def name(self) -> str:
+        """The arm as the user would write it, without device and in the order of the axes."""
+        axes = [f"{axis}{_format_value(value)}" for axis, value in self.axes]
+        if self.file is not None:
+            head = [f"{self.file.name}={self.file.path}:{self.file.entry}"]
+        elif self.family == "row":
+            head = [] if axes else ["base"]
+        else:
+            head = [self.family]
+        suffix = f"@{self.revision}" if self.revision else ""
+        return "+".join(head + axes) + suffix
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.device}:{self.name}" if self.device else self.name
+
+
+def parse_arm(text: str) -> Arm:
+    """Read an arm as written above.
+
+    Raises:
+        UserError: unknown family, axis or value, named with the nearest known one.
+    """
+    match = _ARM.fullmatch(text.strip())
+    if match is None:
+        raise UserError(
+            f"{text!r} is not an arm. Write [device:]family[+axisN...][@revision], for example "
+            "pack2, row+pack3+rows2 or cuda0:base, or name=path/kernel.cl:entry for a file of "
+            "your own. `gemvbench list` shows families and axes."
+        )
+    if match["name"]:
+        family, words = "row", match["file_axes"].split("+")[1:]
+        file = UserFile(match["name"], match["file"], match["entry"])
+    else:
+        head, *words = match["body"].split("+")
+        family, file = head, None
+        if head not in FAMILIES and head not in _SPECIAL and _AXIS.fullmatch(head):
+            family, words = "row", [head, *words]
+    family = "row" if family == "base" else family
+    return Arm(
+        family=_known_family(family, text),
+        axes=_parse_axes(family, words, text),
+        device=match["device"],
+        revision=match["revision"],
+        file=file,
+    )
+
+
+def _known_family(family: str, text: str) -> str:
+    names = [*FAMILIES, *_SPECIAL]
+    if family not in names:
+        raise UserError(
+            f"Arm {text!r}: there is no family {family!r}{_nearest(family, names)} "
+            f"Known are {', '.join(names)}; `gemvbench list` shows their axes."
+        )
+    return family
+
+
+def _parse_axes(family: str, words: list[str], text: str) -> tuple[tuple[str, int], ...]:
+    known = FAMILIES[family].axes if family in FAMILIES else {}
+    axes: dict[str, int] = {}
+    for word in words:
+        match = _AXIS.fullmatch(word)
+        axis = match[1] if match else word
+        if match is None or axis not in known:
+            raise UserError(
+                f"Arm {text!r}: {word!r} is no axis of family {family}"
+                f"{_nearest(axis, list(known))} "
+                + (f"It has {describe_axes(family)}." if known else "It has no axes.")
+            )
+        value = AUTO_VALUE if match[2] == "auto" else int(match[2])
+        if value not in known[axis]:
+            raise UserError(
+                f"Arm {text!r}: {word!r} is not available; family {family} has "
+                f"{describe_axes(family, axis)}."
+            )
+        if axis in axes:
+            raise UserError(f"Arm {text!r} names the axis {axis} twice; give it once.")
+        axes[axis] = value
+    return _ordered(family, axes)
+
+
+def describe_axes(family: str, only: str | None = None) -> str:
+    """ "pack 0, 1, 2, 3; rows 1, 2, 4", with a family's own values in ascending order."""
+    parts = []
+    for axis, values in FAMILIES[family].axes.items():
+        if only in (None, axis):
+            texts = [_format_value(value) for value in sorted(values, key=_auto_last)]
+            parts.append(f"{axis} {', '.join(texts)}")
+    return "; ".join(parts)
+
+
+def _ordered(family: str, axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    known = FAMILIES[family].axes if family in FAMILIES else {}
+    return tuple((axis, axes[axis]) for axis in known if axis in axes)
+
+
+def _format_value(value: int) -> str:
+    return AUTO if value == AUTO_VALUE else str(value)
+
+
+def _auto_last(value: int) -> tuple[bool, int]:
+    return value == AUTO_VALUE, value
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else "."

@@ -1,0 +1,1 @@
+"""Back ends: one device each, behind the interface in `base`. Opened in workers only."""

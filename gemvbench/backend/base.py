@@ -1,0 +1,96 @@
+"""The interface every back end has, and the plain values that cross it.
+
+Events, queues and graphs stay inside a back end. Grids are counted in workgroups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from gemvbench.device import DeviceInfo
+
+Buffer = Any
+"""A back end's own handle of device memory."""
+
+Argument = Any
+"""A Buffer, or a NumPy scalar of the kernel's exact type."""
+
+POISON = 0x7FC1_7FC1
+"""Fills outputs and unused memory: a NaN as FP32, FP16 and BF16, so that any use shows."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled entry. `handle` belongs to the back end that made it."""
+
+    entry: str
+    handle: Any
+    binary: bytes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel call: geometry and arguments."""
+
+    kernel: Kernel
+    workgroups: int
+    workgroup_size: int
+    args: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One timed sequence, in seconds.
+
+    timeline: first start to last end on the device's clock.
+    kernel: sum of the kernels' own times (scaled up where only some were sampled), or None.
+    host: from the release of the queue to its end, on the host's clock.
+    enqueue: what the host took to queue everything.
+    queued_ahead: nothing had started before the last launch was queued.
+    """
+
+    timeline: float
+    kernel: float | None
+    host: float
+    enqueue: float
+    queued_ahead: bool
+
+
+class Backend(Protocol):
+    """One open device. Everything runs in order; errors are raised where they are noticed."""
+
+    info: DeviceInfo
+
+    def compile(self, text: str, entry: str) -> Kernel:
+        """Compile, or raise CompileError with the compiler's log."""
+
+    def alloc(self, size: int) -> Buffer:
+        """Uninitialised device memory of `size` bytes."""
+
+    def upload(self, array: NDArray[Any]) -> Buffer:
+        """A new buffer that holds a copy of `array`."""
+
+    def download(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
+        """`count` elements from byte `offset` on."""
+
+    def fill(self, buffer: Buffer, pattern: int, size: int) -> None:
+        """Fill `size` bytes (a multiple of 4) with a 32-bit pattern."""
+
+    def copy(self, buffer: Buffer, source: int, target: int, size: int) -> None:
+        """Copy within one buffer; offsets and size in bytes, regions disjoint."""
+
+    def run(self, launches: Sequence[Launch]) -> None:
+        """Run and wait, untimed."""
+
+    def time(self, launches: Sequence[Launch]) -> Timing:
+        """Queue everything ahead of the device, release it, and time it."""
+
+    def free_bytes(self) -> int:
+        """Memory that can still be allocated, as far as the device tells."""
+
+    def close(self) -> None:
+        """Release the device."""

@@ -1,0 +1,139 @@
+"""OpenCL through PyOpenCL: PoCL, Intel's CPU runtime, and GPUs."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import NDArray
+
+from gemvbench.backend.base import Argument, Buffer, Kernel, Launch, Timing
+from gemvbench.backend.opencl_devices import NO_CACHE, available_memory
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import CompileError
+
+SAMPLED_EVENTS = 512
+"""Kernel times are read from at most this many events: every event kept costs memory."""
+
+_NOT_STARTED = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
+
+
+class OpenCLBackend:
+    """One OpenCL device with one in-order, profiling queue."""
+
+    def __init__(self, info: DeviceInfo, device: cl.Device) -> None:
+        self.info = info
+        self._device = device
+        self._context = cl.Context([device])
+        self._queue = cl.CommandQueue(
+            self._context, properties=cl.command_queue_properties.PROFILING_ENABLE
+        )
+
+    def compile(self, text: str, entry: str) -> Kernel:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+                program = cl.Program(self._context, text).build(cache_dir=NO_CACHE)
+            handle = cl.Kernel(program, entry)
+        except cl.Error as error:
+            raise CompileError(str(error)) from error
+        return Kernel(entry, handle, program.get_info(cl.program_info.BINARIES)[0])
+
+    def alloc(self, size: int) -> Buffer:
+        return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
+
+    def upload(self, array: NDArray[Any]) -> Buffer:
+        buffer = self.alloc(array.nbytes)
+        cl.enqueue_copy(self._queue, buffer, np.ascontiguousarray(array))
+        return buffer
+
+    def download(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
+        array = np.empty(count, dtype)
+        cl.enqueue_copy(self._queue, array, buffer, src_offset=offset)
+        return array
+
+    def fill(self, buffer: Buffer, pattern: int, size: int) -> None:
+        cl.enqueue_fill_buffer(self._queue, buffer, np.array(pattern, np.uint32), 0, size)
+        self._queue.finish()
+
+    def copy(self, buffer: Buffer, source: int, target: int, size: int) -> None:
+        cl.enqueue_copy(
+            self._queue, buffer, buffer, byte_count=size, src_offset=source, dst_offset=target
+        )
+        self._queue.finish()
+
+    def run(self, launches: Sequence[Launch]) -> None:
+        arguments = _ArgumentSetter()
+        for launch in launches:
+            self._enqueue(launch, arguments)
+        self._queue.finish()
+
+    def time(self, launches: Sequence[Launch]) -> Timing:
+        # The first kernel waits for a user event, so that the device finds a full queue.
+        gate = cl.UserEvent(self._context)
+        stride = math.ceil(len(launches) / SAMPLED_EVENTS)
+        arguments = _ArgumentSetter()
+        started = time.perf_counter()
+        try:
+            first = last = self._enqueue(launches[0], arguments, [gate])
+            sampled = [first]
+            for index, launch in enumerate(launches[1:], 1):
+                last = self._enqueue(launch, arguments)
+                if index % stride == 0:
+                    sampled.append(last)
+            self._queue.flush()
+            queued_ahead = first.command_execution_status in _NOT_STARTED
+        finally:
+            released = time.perf_counter()
+            gate.set_status(cl.command_execution_status.COMPLETE)
+        self._queue.finish()
+        finished = time.perf_counter()
+        own = sum(event.profile.end - event.profile.start for event in sampled)
+        return Timing(
+            timeline=(last.profile.end - first.profile.start) * 1e-9,
+            kernel=own * 1e-9 * len(launches) / len(sampled),
+            host=finished - released,
+            enqueue=released - started,
+            queued_ahead=queued_ahead,
+        )
+
+    def free_bytes(self) -> int:
+        return available_memory(self.info)
+
+    def close(self) -> None:
+        self._queue.finish()
+
+    def _enqueue(
+        self, launch: Launch, arguments: _ArgumentSetter, wait: list[cl.Event] | None = None
+    ) -> cl.Event:
+        arguments.set(launch)
+        return cl.enqueue_nd_range_kernel(
+            self._queue,
+            launch.kernel.handle,
+            (launch.workgroups * launch.workgroup_size,),
+            (launch.workgroup_size,),
+            wait_for=wait,
+        )
+
+
+class _ArgumentSetter:
+    """Sets only the arguments that differ from the call before: they are kept at enqueue."""
+
+    def __init__(self) -> None:
+        self._kernel: Any = None
+        self._args: tuple[Argument, ...] = ()
+
+    def set(self, launch: Launch) -> None:
+        handle = launch.kernel.handle
+        if handle is not self._kernel:
+            handle.set_args(*launch.args)
+        else:
+            for index, (new, old) in enumerate(zip(launch.args, self._args, strict=True)):
+                if new is not old:
+                    handle.set_arg(index, new)
+        self._kernel, self._args = handle, launch.args

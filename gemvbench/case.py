@@ -1,0 +1,103 @@
+"""Cases: an operation with its shape and types."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gemvbench.errors import UserError
+
+ITEM_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
+WEIGHT_TYPES = ("f16", "bf16")
+VECTOR_TYPES = ("f16", "bf16", "f32")
+
+# The exact check sums k products of at most 9 in FP32, which is exact below 2**24.
+MAX_K = (2**24 - 1) // 9
+MAX_N = 2**31 - 1
+
+
+class Gemv(msgspec.Struct, frozen=True, kw_only=True):
+    """y = W x: W is [n, k] row-major, x is [k], y is [n] in FP32.
+
+    Args:
+        k: in_features, the length of a row.
+        n: out_features, the number of rows.
+        w: element type of the weights, "f16" or "bf16".
+        x: element type of the vector, "f16", "bf16" or "f32".
+        w_offset: byte offset of W within its buffer; a ladder looks at it.
+        x_offset: byte offset of x within its buffer.
+
+    Raises:
+        UserError: a size or type that no kernel here can compute.
+    """
+
+    k: int
+    n: int
+    w: str = "f16"
+    x: str = "f16"
+    w_offset: int = 0
+    x_offset: int = 0
+
+    def __post_init__(self) -> None:
+        _check_range("k (in_features)", self.k, MAX_K)
+        _check_range("n (out_features)", self.n, MAX_N)
+        _check_type("weights", self.w, WEIGHT_TYPES)
+        _check_type("x", self.x, VECTOR_TYPES)
+        _check_offset("weights", self.w_offset, ITEM_BYTES[self.w])
+        _check_offset("x", self.x_offset, ITEM_BYTES[self.x])
+
+    @property
+    def id(self) -> str:
+        offsets = "".join(
+            f"-{name}+{value}"
+            for name, value in (("w", self.w_offset), ("x", self.x_offset))
+            if value
+        )
+        return f"gemv-{self.k}x{self.n}-{self.w}-{self.x}{offsets}"
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.k * self.n * ITEM_BYTES[self.w]
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes a perfect kernel moves: W and x read once, y written once."""
+        return self.weight_bytes + self.k * ITEM_BYTES[self.x] + self.n * 4
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.k * self.n
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """Read "KxN" (in_features x out_features), as in 5120x17408.
+
+    Raises:
+        UserError: anything else.
+    """
+    match = re.fullmatch(r"\s*(-?\d+)\s*[xX]\s*(-?\d+)\s*", text)
+    if match is None:
+        raise UserError(
+            f"--shape {text!r} is not a shape. Write KxN, in_features times out_features, "
+            "for example --shape 5120x17408."
+        )
+    return int(match[1]), int(match[2])
+
+
+def _check_range(what: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UserError(f"{what} is {value}, but has to be between 1 and {most}.")
+
+
+def _check_type(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"{value!r} is no type for {what}; known are {', '.join(known)}.")
+
+
+def _check_offset(what: str, value: int, item: int) -> None:
+    if value < 0 or value % item:
+        raise UserError(
+            f"The byte offset of {what} is {value}, but has to be a multiple of {item}, "
+            "the size of its elements, and not negative."
+        )

@@ -1,0 +1,154 @@
+"""The command line: what can be said, and which function answers it.
+
+Data goes to standard output, progress and warnings to standard error. Nothing heavy is
+imported here: `--help` and `list` answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from gemvbench import __version__
+from gemvbench.defaults import apply_project_defaults
+from gemvbench.errors import Exit, UserError
+
+FORMAT_NAMES = ("table", "md", "csv", "json")
+_MODULES = {
+    "devices": "gemvbench.commands.show",
+    "list": "gemvbench.commands.show",
+    "report": "gemvbench.commands.show",
+    "verify": "gemvbench.commands.verify",
+    "roof": "gemvbench.commands.roof",
+    "ab": "gemvbench.commands.ab",
+    "sweep": "gemvbench.commands.ab",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        parser = build_parser()
+        apply_project_defaults(parser)
+        options = parser.parse_args(words)
+        options.arguments = tuple(words)
+        module = importlib.import_module(_MODULES[options.command])
+        return int(getattr(module, f"run_{options.command}")(options))
+    except UserError as error:
+        print(f"gemvbench: {error}", file=sys.stderr)
+        return int(error.code)
+    except KeyboardInterrupt:
+        print("gemvbench: interrupted before anything was measured.", file=sys.stderr)
+        return int(Exit.NO_DEVICE)
+    except BrokenPipeError:
+        # Whoever read our output has gone; point stdout elsewhere so that exit is silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.OK)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    parser: argparse.ArgumentParser = _Parser(
+        prog="gemvbench",
+        description="Which GEMV kernel is faster, by how much and how surely, on this machine.",
+    )
+    parser.add_argument("--version", action="version", version=f"gemvbench {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, help_text in (
+        ("devices", "describe the devices found"),
+        ("list", "list arms with their axes, and models"),
+    ):
+        _add_output(commands.add_parser(name, help=help_text, description=help_text))
+    _add_report(commands)
+    verify = commands.add_parser("verify", help="check arms against the oracle, without timing")
+    _add_arms(verify)
+    _add_cases(verify)
+    _add_output(verify)
+    roof = commands.add_parser("roof", help="measure how fast this device reads memory")
+    roof.add_argument("--device", metavar="ID", help="device id (default: the best present)")
+    _add_output(roof)
+    ab = commands.add_parser("ab", help="compare arms with a baseline, paired")
+    _add_arms(ab)
+    _add_measurement(ab)
+    sweep = commands.add_parser(
+        "sweep",
+        help="compare a grid of arms, shown as a matrix",
+        description="Compare a grid of arms with its first cell. Without axes: the nine arms "
+        "pack 0, 1, 2 by rows 1, 2, 4.",
+    )
+    sweep.add_argument("--family", default="row", help="family of the grid (default: row)")
+    for axis in ("pack", "rows", "block", "acc", "accs", "items"):
+        sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
+    sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
+    _add_measurement(sweep)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with this project's exit code and one paragraph for a mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}. See `{self.prog} --help`.", Exit.USAGE)
+
+
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="show the results of a record again")
+    report.add_argument("record", metavar="RECORD", help="a file written by ab or sweep")
+    _add_output(report)
+
+
+def _add_arms(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arm",
+        action="append",
+        metavar="ARM",
+        help="[device:]family[+axisN...][@revision]; may be given more than once",
+    )
+    parser.add_argument("--baseline", metavar="ARM", help="default: base")
+
+
+def _add_cases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="ID", help="device id (default: the best present)")
+    parser.add_argument("--model", metavar="MODEL", help="all shapes of a model, or s2-seven")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        metavar="KxN",
+        help="in_features x out_features; may be given more than once",
+    )
+    parser.add_argument("--weights", default="f16", metavar="TYPE", help="f16 or bf16")
+    parser.add_argument("--x", default="f16", metavar="TYPE", help="f16, bf16 or f32")
+    parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
+    parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
+    parser.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
+    parser.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
+
+
+def _add_measurement(parser: argparse.ArgumentParser) -> None:
+    _add_cases(parser)
+    parser.add_argument("--regime", default="stream", help="stream (default) or hot")
+    parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
+    parser.add_argument("--confidence", default="0.99", metavar="P", help="default 0.99")
+    parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, measure nothing")
+    parser.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
+    parser.add_argument("--fail-on-slower", action="store_true", help="exit 1 if an arm is SLOWER")
+    _add_output(parser)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", default="table", metavar="FORMAT", help="|".join(FORMAT_NAMES))
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there, not to stdout")
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,177 @@
+"""`gemvbench ab` and `gemvbench sweep`: paired comparison on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gemvbench import __version__
+from gemvbench.arm import FAMILIES, Arm, parse_arm
+from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.selection import (
+    choose_cases,
+    choose_device,
+    find_devices,
+    parse_seconds,
+    parse_share,
+)
+from gemvbench.contest import Contest, Entrant, make_contest, make_entrants
+from gemvbench.device import DeviceInfo
+from gemvbench.environment import describe_environment
+from gemvbench.errors import Exit, UserError
+from gemvbench.plan import REGIMES
+from gemvbench.record import Header, Recorder, Settings, default_path
+from gemvbench.report.comparison import comparison_document
+from gemvbench.report.document import Document
+from gemvbench.report.dry import dry_document
+from gemvbench.report.matrix import matrix_section
+from gemvbench.results import Summary, summarise
+from gemvbench.run import Conductor
+
+_SWEEP = {"pack": (0, 1, 2), "rows": (1, 2, 4)}
+_AXES = ("pack", "rows", "block", "acc", "accs", "items")
+
+
+def run_ab(options: argparse.Namespace) -> Exit:
+    """Compare arms with a baseline."""
+    check_output(options)
+    if not options.arm:
+        raise UserError("ab needs at least one --arm, for example `gemvbench ab --arm pack2`.")
+    arms = [parse_arm(text) for text in options.arm]
+    baseline = parse_arm(options.baseline or "base")
+    return _compare(options, arms, baseline, {})
+
+
+def run_sweep(options: argparse.Namespace) -> Exit:
+    """Compare a grid of arms with its first cell, or with --baseline."""
+    check_output(options)
+    cells = grid_cells(options)
+    arms = list(cells.values())
+    baseline = parse_arm(options.baseline) if options.baseline else arms[0]
+    return _compare(options, arms, baseline, {key: arm.name for key, arm in cells.items()})
+
+
+def grid_cells(options: argparse.Namespace) -> dict[tuple[str, str], Arm]:
+    """Arms by (row, column): the first axis across, all others down, as S2 prints it."""
+    given = {axis: getattr(options, axis) for axis in _AXES if getattr(options, axis)}
+    if options.family not in FAMILIES:
+        raise UserError(f"--family {options.family!r} is unknown; known are {', '.join(FAMILIES)}.")
+    if not given and options.family != "row":
+        raise UserError(f"sweep --family {options.family} needs the axes to vary, as in --pack 0,1")
+    axes = {axis: text.split(",") for axis, text in given.items()} or {
+        axis: [str(value) for value in values] for axis, values in _SWEEP.items()
+    }
+    across, *down = axes
+    cells = {}
+    for lower in itertools.product(*(axes[axis] for axis in down)):
+        row = "+".join(f"{axis}{value.strip()}" for axis, value in zip(down, lower, strict=True))
+        for value in axes[across]:
+            column = f"{across}{value.strip()}"
+            text = "+".join(filter(None, (options.family, row, column)))
+            cells[row, column] = parse_arm(text)
+    return cells
+
+
+def _compare(
+    options: argparse.Namespace,
+    arms: Sequence[Arm],
+    baseline: Arm,
+    cells: dict[tuple[str, str], str],
+) -> Exit:
+    settings = make_settings(options)
+    devices = find_devices()
+    device = choose_device(devices, options.device)
+    cases = choose_cases(options, device)
+    entrants = make_entrants(arms, baseline, device, devices)
+    contests = [make_contest(case, entrants, settings.regime) for case in cases]
+    used = _devices_in(entrants)
+    if options.dry_run:
+        emit(dry_document(contests, settings, used), options)
+        return Exit.OK
+    header = _make_header(options, settings, used, contests, entrants[0].label)
+    path = Path(options.record) if options.record else default_path(options.command)
+    recorder = Recorder(header, path)
+    with Bar() as bar:
+        run = Conductor(settings, used, recorder, bar).compare(contests)
+    summary = summarise(run)
+    document = comparison_document(summary)
+    if cells:
+        document = _with_matrices(document, summary, cells)
+    warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    emit(document, options)
+    return exit_code(summary, fail_on_slower=options.fail_on_slower)
+
+
+def make_settings(options: argparse.Namespace) -> Settings:
+    """The numbers of a run.
+
+    Raises:
+        UserError: an unknown regime or a number outside its range.
+    """
+    if options.regime not in REGIMES:
+        raise UserError(f"--regime {options.regime!r} is unknown; use {' or '.join(REGIMES)}.")
+    if not 0 <= options.seed < 2**32:
+        raise UserError(f"--seed {options.seed} has to lie between 0 and {2**32 - 1}.")
+    return Settings(
+        command=options.command,
+        regime=options.regime,
+        seed=options.seed,
+        passes=3 if options.quick else 6,
+        confidence=parse_share("--confidence", options.confidence, 0.5, 1.0),
+        min_effect=parse_share("--min-effect", options.min_effect, 0.0, 1.0),
+        budget=parse_seconds(options.budget) if options.budget else None,
+        quick=options.quick,
+    )
+
+
+def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
+    """Wrong or failed arms weigh most, then a run cut short, then a regression if asked for."""
+    verdicts = {result.verdict for result in summary.results}
+    if verdicts & {"WRONG", "FAILED"}:
+        return Exit.WRONG
+    document = comparison_document(summary).data
+    if document.ended not in ("complete", "budget") or verdicts & {"INVALID"}:
+        return Exit.NO_DEVICE
+    if fail_on_slower and any(
+        result.verdict == "SLOWER" and "small" not in result.flags for result in summary.results
+    ):
+        return Exit.REGRESSION
+    return Exit.OK
+
+
+def _with_matrices(
+    document: Document, summary: Summary, cells: dict[tuple[str, str], str]
+) -> Document:
+    header = summary.run.header
+    matrices = [
+        matrix_section(case.id, header.devices[0].id, summary.of_case(case.id), cells)
+        for case in header.cases
+    ]
+    return Document((*matrices, *document.sections), document.data, document.records)
+
+
+def _make_header(
+    options: argparse.Namespace,
+    settings: Settings,
+    devices: Sequence[DeviceInfo],
+    contests: Sequence[Contest],
+    baseline: str,
+) -> Header:
+    return Header(
+        version=__version__,
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        arguments=options.arguments,
+        settings=settings,
+        environment=describe_environment(),
+        devices=tuple(devices),
+        cases=tuple(contest.case for contest in contests),
+        choices=tuple(choice for contest in contests for choice in contest.choices),
+        baseline=baseline,
+    )
+
+
+def _devices_in(entrants: Sequence[Entrant]) -> tuple[DeviceInfo, ...]:
+    return tuple({entrant.device.id: entrant.device for entrant in entrants}.values())

@@ -1,0 +1,86 @@
+"""Where documents go, and progress on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from gemvbench.errors import Exit, UserError
+from gemvbench.report.document import Document
+from gemvbench.report.formats import FORMATS, render
+
+
+def check_output(options: argparse.Namespace) -> None:
+    """Refuse an unknown format or an output that cannot be written, before any work.
+
+    Raises:
+        UserError: with what to do.
+    """
+    if options.format not in FORMATS:
+        raise UserError(f"--format {options.format!r} is unknown; use {', '.join(FORMATS)}.")
+    if options.output and not Path(options.output).absolute().parent.is_dir():
+        raise UserError(f"-o {options.output}: there is no such folder; create it first.")
+
+
+def emit(document: Document, options: argparse.Namespace) -> None:
+    """Print, or write to -o; what cannot be written is printed, so that it is not lost."""
+    if options.output is None:
+        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        sys.stdout.write(render(document, options.format, color=color))
+        sys.stdout.flush()
+        return
+    text = render(document, options.format)
+    try:
+        Path(options.output).write_text(text)
+    except OSError as error:
+        sys.stdout.write(text)
+        raise UserError(
+            f"-o {options.output} cannot be written ({error.strerror}); the result was printed "
+            "to standard output instead.",
+            Exit.USAGE,
+        ) from error
+
+
+def warn(text: str) -> None:
+    print(f"gemvbench: {text}", file=sys.stderr)
+
+
+class Bar:
+    """A progress bar on standard error where that is a terminal, and nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Bar:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+            from rich.progress import TimeElapsedColumn as Elapsed
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                Elapsed(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stage(self, text: str, total: int) -> None:
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(text, total=total)
+
+    def advance(self, text: str = "") -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task)

@@ -1,0 +1,134 @@
+"""What a run is about: devices, cases and numbers, from a command's options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from gemvbench.case import Gemv, parse_shape
+from gemvbench.commands.output import warn
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import Exit, UserError
+from gemvbench.messages import DeviceFound, ListDevices
+from gemvbench.models import find_model
+from gemvbench.process import WorkerDiedError, converse
+
+FAKE_SCRIPT = "GEMVBENCH_FAKE"
+"""Names the script of the fake back end; then it is the only one."""
+
+_RANK = ("cuda", "opencl")
+_INSTALL = (
+    "Install one: `pip install 'gemvbench[cpu]'` brings PoCL for any CPU, [intel] Intel's "
+    "runtime, [cuda] CUDA 13; `gemvbench devices` shows what is found."
+)
+_DEFAULT_CPU = ((1024, 3072),)
+_DEFAULT_GPU = ((4096, 4096), (5120, 17408))
+
+
+def find_devices() -> dict[str, DeviceInfo]:
+    """All devices by id, best first: GPUs before CPUs, CUDA before OpenCL.
+
+    A driver that kills the worker that asks is named and left out.
+    """
+    backends = ("fake",) if os.environ.get(FAKE_SCRIPT) else ("opencl",)
+    found: list[DeviceInfo] = []
+    for backend in backends:
+        try:
+            for message in converse(ListDevices(backend)):
+                if isinstance(message, DeviceFound):
+                    found.append(message.device)
+        except WorkerDiedError as death:
+            warn(f"the {backend} drivers cannot all be listed: {death.reason}.")
+    found.sort(
+        key=lambda info: (info.is_cpu, _RANK.index(info.backend) if info.backend in _RANK else 9)
+    )
+    return {info.id: info for info in found}
+
+
+def choose_device(devices: Mapping[str, DeviceInfo], wanted: str | None) -> DeviceInfo:
+    """The device of that id, or the best.
+
+    Raises:
+        UserError: unknown id (exit 2), or no device at all (exit 4).
+    """
+    if not devices:
+        raise UserError(f"No OpenCL or CUDA device was found. {_INSTALL}", Exit.NO_DEVICE)
+    if wanted is None:
+        return next(iter(devices.values()))
+    if wanted not in devices:
+        raise UserError(
+            f"There is no device {wanted!r} here. Found: {', '.join(devices)}; "
+            "`gemvbench devices` describes them."
+        )
+    return devices[wanted]
+
+
+def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv, ...]:
+    """Cases from --shape, --model, or a default set that ends within about a minute.
+
+    Raises:
+        UserError: both given, a malformed shape, an unknown model or type, or none left.
+    """
+    if options.model and options.shape:
+        raise UserError("--model and --shape exclude each other; give one of them.")
+    if options.shape:
+        shapes: Sequence[tuple[int, int]] = [parse_shape(text) for text in options.shape]
+    elif options.model:
+        model = find_model(options.model)
+        if model.unverified:
+            warn(f"{model.title}: {model.unverified} not verified against its config.")
+        shapes = [(operation.k, operation.n) for operation in model.operations]
+    else:
+        shapes = _DEFAULT_CPU if device.is_cpu else _DEFAULT_GPU
+    cases = [
+        Gemv(
+            k=k,
+            n=n,
+            w=options.weights,
+            x=options.x,
+            w_offset=options.w_offset,
+            x_offset=options.x_offset,
+        )
+        for k, n in dict.fromkeys(shapes)
+    ]
+    return _pick(cases, options.pick)
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds from "60", "60s", "2m" or "1h".
+
+    Raises:
+        UserError: anything else, or nothing positive.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
+    value = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
+    if value <= 0:
+        raise UserError(f"--budget {text!r} is no time; write for example 60s or 2m.")
+    return value
+
+
+def parse_share(option: str, text: str, low: float, high: float) -> float:
+    """A share from "0.01" or "1%", strictly between two bounds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%)?", str(text).strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not low < value < high:
+        raise UserError(
+            f"{option} {text!r} has to lie between {low:g} and {high:g}, as a share or in percent."
+        )
+    return value
+
+
+def _pick(cases: list[Gemv], pattern: str | None) -> tuple[Gemv, ...]:
+    if pattern is None:
+        return tuple(cases)
+    try:
+        picked = tuple(case for case in cases if re.search(pattern, case.id))
+    except re.error as error:
+        raise UserError(f"-k {pattern!r} is not a regular expression: {error}.") from error
+    if not picked:
+        raise UserError(
+            f"-k {pattern!r} matches no case; there are {', '.join(case.id for case in cases)}."
+        )
+    return picked

@@ -1,0 +1,99 @@
+"""`gemvbench devices`, `list` and `report`: nothing is measured."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
+from gemvbench.commands.output import check_output, emit
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import Exit
+from gemvbench.models import Model, catalogue
+from gemvbench.report import units
+from gemvbench.report.document import Document, Section
+
+
+def run_devices(options: argparse.Namespace) -> Exit:
+    """Describe every device found; exit 4 where there is none."""
+    from gemvbench.commands.selection import choose_device, find_devices
+
+    check_output(options)
+    devices = find_devices()
+    choose_device(devices, None)
+    emit(_devices_document(list(devices.values())), options)
+    return Exit.OK
+
+
+def run_list(options: argparse.Namespace) -> Exit:
+    """Families with their axes, and models."""
+    check_output(options)
+    families = [
+        *(
+            {"family": name, "summary": family.summary, "axes": describe_axes(name)}
+            for name, family in FAMILIES.items()
+        ),
+        *(
+            {"family": name, "summary": summary, "axes": ""}
+            for name, summary in HOST_FAMILIES.items()
+        ),
+        {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
+    ]
+    models = list(catalogue().values())
+    sections = (
+        Section(
+            "Arms: [device:]family[+axisN...][@revision]",
+            ("name", "axes", "reason"),
+            tuple((f["family"], f["axes"], f["summary"]) for f in families),
+            notes=("base is family row as it stands; pack2 is row+pack2.",),
+        ),
+        Section(
+            "Models: --model NAME",
+            ("name", "GB per token", "shapes (k, n)"),
+            tuple(_model_row(model) for model in models),
+            notes=("u: not verified against the model's own config.",),
+        ),
+    )
+    records = [{"kind": "family", **f} for f in families]
+    records += [{"kind": "model", "family": m.id, "summary": m.title} for m in models]
+    emit(Document(sections, {"families": families, "models": models}, records), options)
+    return Exit.OK
+
+
+def run_report(options: argparse.Namespace) -> Exit:
+    """The results of a record, in any format."""
+    from gemvbench.record import read_record
+    from gemvbench.report.comparison import comparison_document
+    from gemvbench.results import summarise
+
+    check_output(options)
+    emit(comparison_document(summarise(read_record(Path(options.record)))), options)
+    return Exit.OK
+
+
+def _model_row(model: Model) -> tuple[str, str, str]:
+    mark = " u" if model.unverified else ""
+    shapes = dict.fromkeys(f"({operation.k}, {operation.n})" for operation in model.operations)
+    return f"{model.id}{mark}", f"{model.weight_bytes / 1e9:.2f}", " ".join(shapes)
+
+
+def _devices_document(devices: list[DeviceInfo]) -> Document:
+    columns = ("device", "name", "platform", "driver", "units", "memory", "cache", "capabilities")
+    rows = tuple(
+        (
+            info.id,
+            info.name,
+            f"{info.platform} ({info.version})",
+            info.driver,
+            str(info.compute_units),
+            units.size(info.memory_bytes),
+            units.size(info.cache_bytes),
+            ", ".join(info.capabilities),
+        )
+        for info in devices
+    )
+    notes = tuple(note for info in devices for note in info.notes)
+    records = [msgspec.to_builtins(info) for info in devices]
+    return Document((Section("Devices", columns, rows, notes=notes),), devices, records)

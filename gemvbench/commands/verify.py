@@ -1,0 +1,95 @@
+"""`gemvbench verify`: every check of the oracle, and no timing."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from gemvbench import __version__
+from gemvbench.arm import parse_arm
+from gemvbench.commands.output import Bar, check_output, emit
+from gemvbench.commands.selection import choose_cases, choose_device, find_devices
+from gemvbench.contest import make_contest, make_entrants
+from gemvbench.environment import describe_environment
+from gemvbench.errors import Exit
+from gemvbench.ladder import Declined
+from gemvbench.messages import Failed, Verified
+from gemvbench.record import Charged, Header, Recorder, Run, Settings
+from gemvbench.report.document import Document, Section
+from gemvbench.run import Conductor
+
+DEFAULT_ARMS = ("pack0", "pack1", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")
+
+
+def run_verify(options: argparse.Namespace) -> Exit:
+    """Verify arms (by default the ladder, `auto` and the frozen reference)."""
+    check_output(options)
+    arms = [parse_arm(text) for text in options.arm or DEFAULT_ARMS]
+    devices = find_devices()
+    device = choose_device(devices, options.device)
+    entrants = make_entrants(arms, parse_arm(options.baseline or "base"), device, devices)
+    cases = choose_cases(options, device)
+    contests = [make_contest(case, entrants, "hot") for case in cases]
+    settings = Settings(command="verify", seed=options.seed)
+    used = tuple({entrant.device.id: entrant.device for entrant in entrants}.values())
+    header = Header(
+        version=__version__,
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        arguments=options.arguments,
+        settings=settings,
+        environment=describe_environment(),
+        devices=used,
+        cases=cases,
+        choices=tuple(choice for contest in contests for choice in contest.choices),
+        baseline=entrants[0].label,
+    )
+    recorder = Recorder(header, None)
+    with Bar() as bar:
+        Conductor(settings, used, recorder, bar).verify(contests)
+    document = verification_document(recorder.run())
+    emit(document, options)
+    bad = any(record["passed"] is False for record in document.records)
+    return Exit.WRONG if bad else Exit.OK
+
+
+def verification_document(run: Run) -> Document:
+    """One row for each check that says something: failures, and each arm as a whole."""
+    records: list[dict[str, object]] = []
+    for choice in run.header.choices:
+        if isinstance(choice.outcome, Declined):
+            records.append(_record(choice.case, choice.label, "DECLINED", choice.outcome.reason))
+    for line in run.lines:
+        if isinstance(line, Verified):
+            records += _verified_records(line)
+        elif isinstance(line, Failed | Charged):
+            detail = f"{line.stage}: {line.reason}"
+            records.append(_record(line.case, line.arm, "FAILED", detail, passed=False))
+    section = Section(
+        title=f"Verification on {', '.join(device.id for device in run.header.devices)}",
+        columns=("case", "arm", "verdict", "detail"),
+        rows=tuple(tuple(str(r[c]) for c in ("case", "arm", "verdict", "detail")) for r in records),
+        notes=(
+            "Exact: small integers, all rows equal. Columns: x is one unit vector. Random: "
+            "against float64 within a statistical bound.",
+        ),
+    )
+    return Document((section,), records, records)
+
+
+def _verified_records(line: Verified) -> list[dict[str, object]]:
+    bad = [check for check in line.checks if not check.passed]
+    if bad:
+        return [
+            _record(line.case, line.arm, "WRONG", f"{c.name}: {c.detail}", passed=False)
+            for c in bad
+        ]
+    names = dict.fromkeys(check.name for check in line.checks)
+    details = "; ".join(check.detail for check in line.checks if check.detail)
+    text = ", ".join(names) + (f" ({details})" if details else "")
+    return [_record(line.case, line.arm, "RIGHT", text, passed=True)]
+
+
+def _record(
+    case: str, arm: str, verdict: str, detail: str, passed: bool | None = None
+) -> dict[str, object]:
+    return {"case": case, "arm": arm, "verdict": verdict, "passed": passed, "detail": detail}

@@ -1,0 +1,117 @@
+"""What is compared on one case: baseline, twin and arms, as jobs for workers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from gemvbench.arm import Arm
+from gemvbench.case import Gemv
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import UserError
+from gemvbench.jobs import Choice, choose, rows1_sibling
+from gemvbench.messages import Job, KernelJob, Layout
+from gemvbench.plan import TWIN, plan_layout
+
+Devices = Mapping[str, DeviceInfo]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """An arm as it takes part in a run: with its device, and the label it goes by."""
+
+    arm: Arm
+    device: DeviceInfo
+    label: str
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One case with everything that is to be built for it, baseline first."""
+
+    case: Gemv
+    baseline: str
+    choices: tuple[Choice, ...]
+    jobs: tuple[Job, ...]
+    siblings: tuple[tuple[str, KernelJob], ...]
+    layouts: dict[str, Layout]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(job.arm for job in self.jobs)
+
+    def without(self, label: str) -> Contest:
+        """The contest without an arm that failed; the twin goes with its baseline."""
+        gone = {label, TWIN} if label == self.baseline else {label}
+        return replace(self, jobs=tuple(job for job in self.jobs if job.arm not in gone))
+
+    def with_twin(self) -> Contest:
+        """The baseline a second time, built for itself: the A/A arm."""
+        twins = [
+            msgspec.structs.replace(job, arm=TWIN) for job in self.jobs if job.arm == self.baseline
+        ]
+        first, *others = self.jobs
+        return replace(self, jobs=(first, *twins, *others))
+
+    def can_be_compared(self) -> bool:
+        """Whether the baseline and at least one arm are left."""
+        labels = set(self.labels) - {TWIN}
+        return self.baseline in labels and len(labels) > 1
+
+
+def make_entrants(
+    arms: Sequence[Arm], baseline: Arm, default: DeviceInfo, devices: Devices
+) -> tuple[Entrant, ...]:
+    """Baseline first, then the arms, each once; labels name devices where there are several.
+
+    Raises:
+        UserError: an arm on a device that is not here, or the baseline against itself.
+    """
+    pairs = [(arm, _device_of(arm, default, devices)) for arm in (baseline, *arms)]
+    several = len({device.id for _, device in pairs}) > 1
+    entrants: dict[str, Entrant] = {}
+    for arm, device in pairs:
+        label = f"{device.id}:{arm.name}" if several else arm.name
+        entrants.setdefault(label, Entrant(arm, device, label))
+    if len(entrants) == 1:
+        raise UserError(
+            f"Arm {arms[0].full_name} is the baseline itself, which every run already measures "
+            "twice (the twin `aa`). Name another --arm or another --baseline."
+        )
+    return tuple(entrants.values())
+
+
+def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contest:
+    """Specialise every arm for a case. Raises UserError where the case does not fit."""
+    choices, jobs, siblings = [], [], []
+    for entrant in entrants:
+        choice, job = choose(entrant.arm, entrant.label, case, entrant.device)
+        choices.append(choice)
+        if job is None:
+            continue
+        jobs.append(job)
+        sibling = rows1_sibling(entrant.arm, case, entrant.device)
+        if sibling is not None:
+            siblings.append((entrant.label, sibling))
+    layouts = {entrant.device.id: plan_layout(case, regime, entrant.device) for entrant in entrants}
+    return Contest(
+        case=case,
+        baseline=entrants[0].label,
+        choices=tuple(choices),
+        jobs=tuple(jobs),
+        siblings=tuple(siblings),
+        layouts=layouts,
+    )
+
+
+def _device_of(arm: Arm, default: DeviceInfo, devices: Devices) -> DeviceInfo:
+    if arm.device is None:
+        return default
+    if arm.device not in devices:
+        raise UserError(
+            f"Arm {arm.full_name}: there is no device {arm.device!r} here. Found: "
+            f"{', '.join(devices) or 'none'}; `gemvbench devices` describes them."
+        )
+    return devices[arm.device]

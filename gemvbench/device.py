@@ -1,0 +1,45 @@
+"""What is known of a device: plain data, made by a back end, read everywhere."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One device as one back end sees it. Sizes are in bytes.
+
+    `capabilities` holds what a compile probe found, since extension lists lie both ways:
+    "half_native" (vectors of half load and convert), "half_f16c" (x86 conversion
+    instructions inside OpenCL C), "half_arithmetic" (FP16 accumulation).
+    """
+
+    id: str
+    backend: str
+    kind: str
+    name: str
+    vendor: str
+    platform: str
+    driver: str
+    version: str
+    compute_units: int
+    max_workgroup: int
+    memory_bytes: int
+    max_alloc_bytes: int
+    cache_bytes: int
+    capabilities: tuple[str, ...] = ()
+    uuid: str | None = None
+    pci: str | None = None
+    architecture: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.kind == "cpu"
+
+    @property
+    def language(self) -> str:
+        return "cuda" if self.backend == "cuda" else "opencl"
+
+    @property
+    def title(self) -> str:
+        return f"{self.id}: {self.name} ({self.platform}, driver {self.driver})"

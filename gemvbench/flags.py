@@ -1,0 +1,75 @@
+"""Flags: what a reader should know of a measurement before believing it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gemvbench.messages import Leg, Sample
+from gemvbench.stats import Interval, hodges_lehmann, t_interval
+
+HOST_BOUND_SHARE = 0.8
+"""A leg whose queue was not full and took this share of its time to fill is host-bound."""
+
+NON_LINEAR = 0.03
+COMPUTE_BOUND = 0.20
+LAUNCH_GAP = 0.10
+_FLAG_LEVEL = 0.999
+
+
+def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, ...]:
+    """Flags of one arm on one case, from all of its samples."""
+    found = []
+    if any(not (math.isfinite(s.seconds) and s.seconds > 0) for s in samples):
+        count = sum(not (math.isfinite(s.seconds) and s.seconds > 0) for s in samples)
+        found.append(f"{count} of {len(samples)} measurements not positive")
+    bound = sum(_host_bound(sample.long) for sample in samples)
+    if bound:
+        found.append(f"host-bound in {bound} of {len(samples)}")
+    bend = non_linearity(samples)
+    if bend is not None:
+        found.append(f"non-linear ({bend:+.1%})")
+    gap = launch_gap(samples)
+    if gap is not None and gap > LAUNCH_GAP:
+        found.append(f"launch gaps {gap:.0%}")
+    if roof is not None and roof.ratio < COMPUTE_BOUND:
+        found.append("compute-bound")
+    return tuple(found)
+
+
+def non_linearity(samples: Sequence[Sample]) -> float | None:
+    """How much more a call costs in the first half of a leg than over all of it, if it does.
+
+    None unless the t interval over blocks (99.9 %) excludes zero and the effect matters.
+    """
+    bends: dict[int, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.middle is None or sample.seconds <= 0:
+            continue
+        early = _per_call(sample.middle, sample.short)
+        if early > 0:
+            bends[sample.block].append(math.log(early / sample.seconds))
+    if len(bends) < 3:
+        return None
+    interval = t_interval([hodges_lehmann(values) for values in bends.values()], _FLAG_LEVEL)
+    clear = interval.low > 0 or interval.high < 0
+    return interval.estimate if clear and abs(interval.estimate) > NON_LINEAR else None
+
+
+def launch_gap(samples: Sequence[Sample]) -> float | None:
+    """Share of the timeline in which no kernel ran, by the sums of kernel times."""
+    shares = [
+        1 - sample.kernel_seconds / sample.seconds
+        for sample in samples
+        if sample.kernel_seconds is not None and sample.seconds > 0
+    ]
+    return hodges_lehmann(shares) if shares else None
+
+
+def _host_bound(leg: Leg) -> bool:
+    return not leg.queued_ahead and leg.enqueue > HOST_BOUND_SHARE * leg.timeline
+
+
+def _per_call(longer: Leg, shorter: Leg) -> float:
+    return (longer.timeline - shorter.timeline) / (longer.calls - shorter.calls)

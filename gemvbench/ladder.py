@@ -1,0 +1,237 @@
+"""Specialisation: the constants and geometry an arm really gets for a case on a device.
+
+The ladder of S2: a load needs k and every operand's byte offset to be multiples of it, so
+pack falls, one step at a time, until that holds. FP32 x declines the lever. A tolerance
+test cannot see a selection that silently stopped choosing an arm, so the outcome is a
+value: it is on the record, and tests assert it over the whole ladder.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, Arm, Family
+from gemvbench.case import ITEM_BYTES, Gemv
+from gemvbench.device import DeviceInfo
+
+BLOCKS = (64, 128, 256, 512)
+
+Constants = dict[str, int | str]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step down the ladder: what was asked, what was built, and why."""
+
+    axis: str
+    asked: str
+    built: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.axis} {self.asked} -> {self.built}: {self.reason}"
+
+
+class Specialization(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What will be built: constants become #defines, the geometry counts workgroups."""
+
+    arm: str
+    family: str
+    file: str
+    entry: str
+    constants: tuple[tuple[str, int | str], ...]
+    workgroups: int
+    workgroup_size: int
+    steps: tuple[Step, ...] = ()
+    revision: str | None = None
+    user_file: bool = False
+
+    def constant(self, name: str) -> int | str | None:
+        return dict(self.constants).get(name)
+
+
+class HostArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm the host computes with a library of its own; nothing is built."""
+
+    arm: str
+    family: str
+    steps: tuple[Step, ...] = ()
+
+
+class Declined(msgspec.Struct, frozen=True, tag=True):
+    """The arm does not compute this case on this device, with the reason."""
+
+    arm: str
+    reason: str
+
+
+def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization | HostArm | Declined:
+    """Constants and geometry of `arm` for `case` on `device`. Pure; opens nothing."""
+    if arm.family == AUTO:
+        chosen = specialize(recommend(case, device), case, device)
+        step = Step("arm", AUTO, chosen.arm, f"the rule for a {device.kind} device")
+        if isinstance(chosen, Declined):
+            return Declined(AUTO, chosen.reason)
+        return msgspec.structs.replace(chosen, arm=AUTO, steps=(step, *chosen.steps))
+    if arm.family in HOST_FAMILIES:
+        if not device.is_cpu:
+            return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
+        return HostArm(arm=arm.name, family=arm.family)
+    family = FAMILIES[arm.family]
+    reason = _declines(arm, family, case, device)
+    if reason:
+        return Declined(arm.name, reason)
+    if arm.family == "row":
+        return _specialize_row(arm, case, device)
+    if arm.family == "cpu":
+        return _specialize_cpu(arm, case, device)
+    return _build(arm, case, device, {}, workgroups=case.n, workgroup_size=128, steps=())
+
+
+def recommend(case: Gemv, device: DeviceInfo) -> Arm:
+    """The arm the project recommends, `auto`: a rule by kind of device.
+
+    The CPU constants are the best measured on PoCL and on Intel's runtime (docs/kernels.md).
+    FP32 x declines load width on a GPU, so there it is S1's kernel.
+    """
+    if device.is_cpu:
+        return Arm(family="cpu", axes=(("pack", 4), ("accs", 2)) if _native(device) else ())
+    return Arm() if case.x == "f32" else Arm(axes=(("pack", 3),))
+
+
+def choose_block(loads: int) -> int:
+    """A workgroup size for a row of `loads` loads.
+
+    Lanes idle in the last step are lost bandwidth, so the sizes that idle least are kept;
+    of those the largest that still gives every item four loads, which are in flight at
+    once, and else the smallest.
+    """
+    idle = {block: math.ceil(loads / block) * block - loads for block in BLOCKS}
+    least = [block for block in BLOCKS if idle[block] == min(idle.values())]
+    deep = [block for block in least if loads >= 4 * block]
+    return max(deep) if deep else min(least)
+
+
+def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    if family.cpu_only and not device.is_cpu:
+        return f"family {arm.family} is for CPUs, and {device.id} is a {device.kind}"
+    if device.language not in family.languages:
+        return f"family {arm.family} has no {device.language} kernel"
+    if arm.file is not None and arm.file.path.endswith(".cu") != (device.language == "cuda"):
+        return f"{arm.file.path} is not {device.language}, which {device.id} needs"
+    if arm.asked("acc") == 16 and "half_arithmetic" not in device.capabilities:
+        return f"{device.id} does not compute in FP16 (compile probe)"
+    if arm.asked("acc") == 16 and (case.w, case.x) != ("f16", "f16"):
+        return f"FP16 accumulation needs FP16 operands, not {case.w} with {case.x}"
+    if arm.family == "row" and case.x == "f32" and (arm.asked("pack") or 0) >= 1:
+        return "an FP32 x declines load width; pack0 and base compute it"
+    block = arm.asked("block")
+    if block is not None and block > device.max_workgroup:
+        return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
+    return None
+
+
+def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
+    steps: list[Step] = []
+    pack = arm.value("pack")
+    if case.x == "f32" and pack:
+        steps.append(Step("pack", str(pack), "0", "an FP32 x declines load width"))
+        pack = 0
+    pack, fell = _fit_pack(pack, case)
+    steps += fell
+    rows, block = arm.value("rows"), arm.value("block")
+    if block == AUTO_VALUE:
+        block = min(choose_block(max(1, case.k >> pack)), device.max_workgroup)
+        steps.append(
+            Step("block", "auto", str(block), f"chosen for rows of {case.k >> pack} loads")
+        )
+    constants: Constants = {"PACK": pack, "ROWS": rows, "BLOCK": block, "ACC": arm.value("acc")}
+    if device.language == "opencl":
+        # Intel's CPU compiler gets scalar half loads wrong in workgroup-per-row kernels.
+        constants["HALF"] = "HALF_BITS" if device.is_cpu else "HALF_VLOAD"
+    return _build(
+        arm,
+        case,
+        device,
+        constants,
+        workgroups=math.ceil(case.n / rows),
+        workgroup_size=block,
+        steps=tuple(steps),
+    )
+
+
+def _specialize_cpu(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
+    pack, steps = _fit_pack(arm.value("pack"), case)
+    half = next((c.upper() for c in ("half_native", "half_f16c") if c in device.capabilities), None)
+    constants: Constants = {
+        "PACK": pack,
+        "ACCS": arm.value("accs"),
+        "ACC": arm.value("acc"),
+        "HALF": half or "HALF_BITS",
+    }
+    return _build(
+        arm,
+        case,
+        device,
+        constants,
+        workgroups=min(arm.value("items"), case.n),
+        workgroup_size=1,
+        steps=tuple(steps),
+    )
+
+
+def _fit_pack(pack: int, case: Gemv) -> tuple[int, list[Step]]:
+    """The widest load at most 2**pack elements that k and both offsets allow."""
+    steps = []
+    while pack and (reason := _misfit(pack, case)):
+        steps.append(Step("pack", str(pack), str(pack - 1), reason))
+        pack -= 1
+    return pack, steps
+
+
+def _misfit(pack: int, case: Gemv) -> str | None:
+    width = 1 << pack
+    if case.k % width:
+        return f"k = {case.k} is not a multiple of {width}"
+    for what, offset, item in (
+        ("weights", case.w_offset, ITEM_BYTES[case.w]),
+        ("x", case.x_offset, ITEM_BYTES[case.x]),
+    ):
+        if offset % (width * item):
+            return f"byte offset {offset} of {what} is not aligned to {width * item} bytes"
+    return None
+
+
+def _build(
+    arm: Arm,
+    case: Gemv,
+    device: DeviceInfo,
+    constants: Constants,
+    *,
+    workgroups: int,
+    workgroup_size: int,
+    steps: tuple[Step, ...],
+) -> Specialization:
+    family = FAMILIES[arm.family]
+    types: Constants = {
+        "W_TYPE": f"TYPE_{case.w.upper()}",
+        "X_TYPE": f"TYPE_{case.x.upper()}",
+    }
+    suffix = ".cu" if device.language == "cuda" else ".cl"
+    return Specialization(
+        arm=arm.name,
+        family=arm.family,
+        file=arm.file.path if arm.file else f"{device.language}/{family.file}{suffix}",
+        entry=arm.file.entry if arm.file else family.entry,
+        constants=tuple((types | constants).items()),
+        workgroups=workgroups,
+        workgroup_size=workgroup_size,
+        steps=steps,
+        revision=arm.revision,
+        user_file=arm.file is not None,
+    )
+
+
+def _native(device: DeviceInfo) -> bool:
+    return "half_native" in device.capabilities

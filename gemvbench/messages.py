@@ -1,0 +1,235 @@
+"""What travels between the parent and a worker process: one JSON line each.
+
+The parent opens no device. A request goes to a fresh worker's standard input; messages come
+back as they happen, so that what was measured survives whatever ends the worker.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gemvbench.case import Gemv
+from gemvbench.device import DeviceInfo
+
+
+class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm to build: the whole kernel text, its entry and its geometry."""
+
+    arm: str
+    device: str
+    text: str
+    entry: str
+    workgroups: int
+    workgroup_size: int
+    accumulate: int = 32
+
+
+class HostJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm the host computes by a library, beside the device whose case it is."""
+
+    arm: str
+    device: str
+    family: str
+
+
+Job = KernelJob | HostJob
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How the weights of a case lie in one pool: `turns` copies, `stride` bytes apart."""
+
+    turns: int
+    stride: int
+
+    @property
+    def pool_bytes(self) -> int:
+        return self.turns * self.stride
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of one arm: a long and a short leg, and now and then a middle one."""
+
+    pass_: int
+    slot: int
+    arm: str
+    long: int
+    short: int
+    middle: int = 0
+    long_first: bool = True
+
+
+class CaseBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one block does for one case."""
+
+    case: Gemv
+    layouts: dict[str, Layout]
+    """By device id: one workspace for each device that has an arm here."""
+    jobs: tuple[Job, ...]
+    roofs: tuple[KernelJob, ...]
+    slots: tuple[Slot, ...] = ()
+    digests: dict[str, str] = {}
+    """Expected digest of each arm's output; an arm without one is not checked."""
+    padding: int = 0
+    """Bytes allocated before the operands, drawn per block: placement is part of the draw."""
+
+
+class ListDevices(msgspec.Struct, frozen=True, tag=True):
+    """Describe every device of a back end."""
+
+    backend: str
+
+
+class Verify(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Check arms of one case against the oracle."""
+
+    device: DeviceInfo
+    case: Gemv
+    jobs: tuple[Job, ...]
+    siblings: tuple[tuple[str, KernelJob], ...]
+    """(arm, its rows1 sibling): outputs that have to be bit-identical."""
+    seed: int
+
+
+class Calibrate(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Time each arm roughly, so that lengths can be planned; roofs stand for each candidate."""
+
+    devices: tuple[DeviceInfo, ...]
+    cases: tuple[CaseBlock, ...]
+    seed: int
+
+
+class Block(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Measure: a fresh process, fresh allocations, all slots of all cases."""
+
+    devices: tuple[DeviceInfo, ...]
+    block: int
+    cases: tuple[CaseBlock, ...]
+    seed: int
+
+
+Request = ListDevices | Verify | Calibrate | Block
+
+
+class Doing(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What comes next; if the worker dies or is silent for `limit` seconds, this is charged."""
+
+    stage: str
+    arm: str = ""
+    case: str = ""
+    limit: float = 60.0
+
+
+class DeviceFound(msgspec.Struct, frozen=True, tag=True):
+    device: DeviceInfo
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check of one arm's output."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class Verified(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """All checks of one arm on one case, and the digest of its output on random inputs."""
+
+    case: str
+    arm: str
+    checks: tuple[Check, ...]
+    digest: str
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm that could not be built or run, with the reason as its compiler gave it."""
+
+    case: str
+    arm: str
+    stage: str
+    reason: str
+
+
+class Calibrated(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Rough seconds per call of an arm, in the regime that will be measured."""
+
+    case: str
+    arm: str
+    seconds: float
+
+
+class RoofMeasured(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Bandwidth of one read kernel, in bytes per second; the fastest is the roof."""
+
+    arm: str
+    device: str
+    bandwidth: float
+    event_clock: float
+    """Event span over host span of the same run: 1 where the device's clock is right."""
+
+
+class Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """One timed sequence of `calls` calls, in seconds."""
+
+    calls: int
+    timeline: float
+    kernel: float | None
+    host: float
+    enqueue: float
+    queued_ahead: bool
+
+
+class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One measurement as it was taken; nothing derived that could not be derived again."""
+
+    block: int
+    case: str
+    pass_: int
+    slot: int
+    arm: str
+    long: Leg
+    short: Leg
+    middle: Leg | None = None
+    correct: bool | None = None
+    bytes_per_call: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Timeline seconds per call, by the difference of two lengths."""
+        return (self.long.timeline - self.short.timeline) / (self.long.calls - self.short.calls)
+
+    @property
+    def kernel_seconds(self) -> float | None:
+        if self.long.kernel is None or self.short.kernel is None:
+            return None
+        return (self.long.kernel - self.short.kernel) / (self.long.calls - self.short.calls)
+
+
+class BlockDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Where a block's wall time went, in seconds by part; process start is not in it."""
+
+    block: int
+    parts: dict[str, float]
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The worker cannot do what was asked, and says to the user why."""
+
+    text: str
+    code: int
+
+
+Message = (
+    Doing
+    | DeviceFound
+    | Verified
+    | Failed
+    | Calibrated
+    | RoofMeasured
+    | Sample
+    | BlockDone
+    | Refused
+)

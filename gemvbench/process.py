@@ -1,0 +1,127 @@
+"""Worker processes as the parent sees them: ask, listen, and say what killed one."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from gemvbench.errors import Exit, UserError
+from gemvbench.messages import Doing, Message, Refused, Request
+
+START_LIMIT = 120.0
+_LAST_WORDS = 600
+
+
+class WorkerDiedError(Exception):
+    """A worker ended without finishing: a crash, a hang, an error it could not handle.
+
+    `doing` is what it had announced; the arm in it is charged.
+    """
+
+    def __init__(self, doing: Doing, reason: str) -> None:
+        super().__init__(reason)
+        self.doing, self.reason = doing, reason
+
+
+def converse(request: Request) -> Iterator[Message]:
+    """Messages of a fresh worker, announcements (Doing) included, as they come.
+
+    Raises:
+        WorkerDiedError: with what it was doing and its last words.
+        UserError: what the worker refused.
+    """
+    doing = Doing(stage="start", limit=START_LIMIT)
+    decoder = msgspec.json.Decoder(Message)
+    with tempfile.TemporaryFile() as errors, _spawn(errors) as process:
+        lines = _read_in_background(process)
+        _send(process, msgspec.json.encode(request))
+        while True:
+            try:
+                line = lines.get(timeout=doing.limit)
+            except queue.Empty:
+                reason = f"no sign of life for {doing.limit:.0f} s while at: {doing.stage}"
+                raise WorkerDiedError(doing, reason) from None
+            if line is None:
+                break
+            message = decoder.decode(line)
+            if isinstance(message, Refused):
+                raise UserError(message.text, Exit(message.code))
+            if isinstance(message, Doing):
+                doing = message
+            yield message
+        if process.wait() != 0:
+            raise WorkerDiedError(doing, _describe_end(process.returncode, doing, _tail(errors)))
+
+
+@contextmanager
+def _spawn(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in its own process group, ended with all its children whatever happens."""
+    package_root = str(Path(__file__).resolve().parent.parent)
+    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gemvbench.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(text)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it died at once; its end is described where its output ends
+
+
+def _read_in_background(process: subprocess.Popen[bytes]) -> queue.Queue[bytes | None]:
+    lines: queue.Queue[bytes | None] = queue.Queue()
+    stream = process.stdout
+    assert stream is not None
+
+    def read() -> None:
+        for line in stream:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _describe_end(code: int, doing: Doing, last_words: str) -> str:
+    how = f"exit code {code}"
+    if code < 0:
+        how = f"signal {signal.Signals(-code).name}"
+    words = f"; last words: {last_words}" if last_words else ""
+    return f"the process ended with {how} while at: {doing.stage}{words}"
+
+
+def _tail(errors: IO[bytes]) -> str:
+    """The last lines a dead worker wrote: compilers abort there, Python names the error."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - 4096))
+    text = errors.read().decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if any(line.startswith("Traceback") for line in lines):
+        lines = lines[-1:]
+    return " | ".join(lines[-6:])[-_LAST_WORDS:]

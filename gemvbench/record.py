@@ -1,0 +1,186 @@
+"""Records: JSON lines, written as things happen, so that nothing measured is lost.
+
+The first line is the Header; after it come the worker's messages as they were sent, a
+Charged line for each death, and Ended. Reports are made from a record alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO, TypeVar
+
+import msgspec
+
+from gemvbench.case import Gemv
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import Exit, UserError
+from gemvbench.jobs import Choice
+from gemvbench.messages import (
+    BlockDone,
+    Calibrated,
+    Failed,
+    RoofMeasured,
+    Sample,
+    Verified,
+)
+
+SCHEMA = 1
+T = TypeVar("T")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a user chose, or the defaults in its place."""
+
+    command: str
+    regime: str = "stream"
+    seed: int = 0
+    passes: int = 6
+    blocks: int = 6
+    confidence: float = 0.99
+    min_effect: float = 0.01
+    budget: float | None = None
+    quick: bool = False
+
+
+class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What was run, on what, by what: the part of a record that does not depend on luck."""
+
+    schema: int = SCHEMA
+    version: str
+    started: str
+    arguments: tuple[str, ...]
+    settings: Settings
+    environment: dict[str, str]
+    devices: tuple[DeviceInfo, ...]
+    cases: tuple[Gemv, ...]
+    choices: tuple[Choice, ...]
+    baseline: str
+    """Label of the baseline; its identical twin is labelled `aa`."""
+    notes: tuple[str, ...] = ()
+
+
+class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A worker that died: what it was at, and the arm that is charged ("" where none)."""
+
+    stage: str
+    case: str
+    arm: str
+    reason: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """How the run ended: "complete", "budget", "interrupted", or what stopped it."""
+
+    reason: str
+    seconds: float
+
+
+Line = Header | Verified | Failed | Calibrated | RoofMeasured | Sample | BlockDone | Charged | Ended
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole record, in memory."""
+
+    header: Header
+    lines: tuple[Line, ...] = ()
+    truncated: bool = False
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [line for line in self.lines if isinstance(line, kind)]
+
+
+class Recorder:
+    """Keeps every line in memory and appends it to a file; a full disk loses only the file."""
+
+    def __init__(self, header: Header, path: Path | None) -> None:
+        self.header, self.path = header, path
+        self._lines: list[Line] = []
+        self._encoder = msgspec.json.Encoder()
+        self._file: IO[bytes] | None = None
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("wb")
+            except OSError as error:
+                self._give_up(error)
+        self._write(header)
+
+    def add(self, line: Line) -> None:
+        self._lines.append(line)
+        self._write(line)
+
+    def run(self) -> Run:
+        return Run(header=self.header, lines=tuple(self._lines))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, line: Line) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(self._encoder.encode(line) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._file = None
+        print(
+            f"gemvbench: the record {self.path} cannot be written ({error.strerror}). The run "
+            "goes on and its result is printed at the end; free space or name another place "
+            "with --record to keep the samples too.",
+            file=sys.stderr,
+        )
+
+
+def read_record(path: Path) -> Run:
+    """Read a record; a last line cut short by a crash is dropped and noted.
+
+    Raises:
+        UserError: no such file, another schema, or a line that is no part of a record.
+    """
+    try:
+        raw = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"Record {path} cannot be read: {error.strerror}.") from error
+    decoder = msgspec.json.Decoder(Line)
+    lines: list[Line] = []
+    truncated = False
+    for number, text in enumerate(raw, 1):
+        try:
+            lines.append(decoder.decode(text))
+        except msgspec.MsgspecError as error:
+            if number == len(raw) and number > 1:
+                truncated = True
+                break
+            raise UserError(
+                f"{path}, line {number} is not part of a gemvbench record ({error}). Give a "
+                "file that `gemvbench ab`, `sweep` or `roof` wrote with this version."
+            ) from error
+    if not lines or not isinstance(lines[0], Header):
+        raise UserError(f"{path} does not start with a header; it is not a gemvbench record.")
+    if lines[0].schema != SCHEMA:
+        raise UserError(
+            f"{path} has schema {lines[0].schema} and this version reads {SCHEMA}; use the "
+            f"gemvbench that wrote it ({lines[0].version}).",
+            Exit.NO_DEVICE,
+        )
+    return Run(header=lines[0], lines=tuple(lines[1:]), truncated=truncated)
+
+
+def default_path(command: str) -> Path:
+    """A fresh file under the user's data folder (GEMVBENCH_HOME overrides the folder)."""
+    home = os.environ.get("GEMVBENCH_HOME")
+    if home is None:
+        from platformdirs import user_data_path
+
+        base = user_data_path("gemvbench", appauthor=False)
+    else:
+        base = Path(home)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return base / "runs" / f"{stamp}-{command}-{os.getpid()}.jsonl"

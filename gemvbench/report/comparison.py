@@ -1,0 +1,185 @@
+"""The report of `ab` and `sweep`: the claim first, then the table, then how sure it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gemvbench.device import DeviceInfo
+from gemvbench.messages import BlockDone
+from gemvbench.plan import TWIN
+from gemvbench.record import SCHEMA, Charged, Ended
+from gemvbench.report import units
+from gemvbench.report.document import Document, Section
+from gemvbench.results import Result, Roof, Summary
+
+_COLUMNS = ("arm", "verdict", "ratio", "interval", "time/call", "GB/s", "of roof", "flags")
+_NOT_CLAIMED = ("BASELINE",)
+
+
+class _Json(msgspec.Struct, kw_only=True):
+    """The stable object of `--format json`."""
+
+    schema: int
+    device: str
+    devices: tuple[DeviceInfo, ...]
+    regime: str
+    confidence: float
+    min_effect: float
+    seed: int
+    baseline: str
+    ended: str
+    noise_floor: float | None
+    min_detectable_effect: float | None
+    results: tuple[Result, ...]
+    roofs: tuple[Roof, ...]
+
+
+def comparison_document(summary: Summary) -> Document:
+    """All cases of a run, each a section."""
+    header = summary.run.header
+    sections = [_case_section(summary, case.id) for case in header.cases]
+    sections.append(Section(title="", columns=(), rows=(), notes=tuple(_closing(summary))))
+    return Document(
+        sections=tuple(sections),
+        data=_Json(
+            schema=SCHEMA,
+            device=header.devices[0].id,
+            devices=header.devices,
+            regime=header.settings.regime,
+            confidence=header.settings.confidence,
+            min_effect=header.settings.min_effect,
+            seed=header.settings.seed,
+            baseline=header.baseline,
+            ended=_ended(summary),
+            noise_floor=summary.noise_floor,
+            min_detectable_effect=summary.min_detectable_effect,
+            results=tuple(summary.results),
+            roofs=summary.roofs,
+        ),
+        records=[_flat(result) for result in summary.results],
+    )
+
+
+def claim(result: Result) -> str:
+    """One sentence a kernel author can repeat."""
+    name = f"{result.arm} against {result.baseline}"
+    if result.ratio is None or result.ci is None or result.verdict in ("WRONG", "FAILED"):
+        return f"{result.arm}: {result.verdict}. {result.reason}."
+    bounds = f"ratio {units.ratio(result.ratio)}, interval {units.interval(result.ci)}"
+    if result.verdict == "FASTER":
+        said = f"FASTER, {units.ratio(result.ratio)}x the speed"
+    elif result.verdict == "SLOWER":
+        said = f"SLOWER, {units.ratio(result.ratio)}x the speed"
+    else:
+        said = result.verdict
+    why = f"; {result.reason}" if result.reason else ""
+    return f"{name}: {said} ({bounds}, {result.blocks} blocks){why}."
+
+
+def _case_section(summary: Summary, case: str) -> Section:
+    header = summary.run.header
+    results = summary.of_case(case)
+    arms = [r for r in results if r.arm != TWIN and r.verdict not in _NOT_CLAIMED]
+    rows = [_row(result) for result in results]
+    rows += [
+        _roof_row(roof, len(header.devices) > 1) for roof in summary.roofs if roof.case == case
+    ]
+    devices = ", ".join(device.id for device in header.devices)
+    return Section(
+        title=f"{case} on {devices}, regime {header.settings.regime}",
+        columns=_COLUMNS,
+        rows=tuple(rows),
+        lead=tuple(claim(result) for result in arms) if len(arms) <= 3 else (),
+        notes=tuple(_notes(results)),
+    )
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    return (
+        result.arm,
+        result.verdict,
+        units.ratio(result.ratio),
+        units.interval(result.ci) if result.verdict != "BASELINE" else "",
+        units.seconds(result.seconds_per_call),
+        units.rate(result.gbps),
+        units.share(result.roof_fraction),
+        ", ".join(result.flags),
+    )
+
+
+def _roof_row(roof: Roof, several: bool) -> tuple[str, ...]:
+    name = f"{roof.device}:roof" if several else "roof"
+    return (name, "", "", "", "", units.rate(roof.gbps), "100.0%", "a bare read, same blocks")
+
+
+def _notes(results: tuple[Result, ...]) -> list[str]:
+    """Steps of the ladder and reasons, each under the arm it belongs to."""
+    notes = []
+    for result in results:
+        if result.arm == TWIN:
+            continue
+        notes += [f"{result.arm}: {step}" for step in result.steps]
+        unmeasured = bool(result.reason) and result.ratio is None
+        if unmeasured or result.verdict in ("WRONG", "FAILED"):
+            notes.append(f"{result.arm} {result.verdict}: {result.reason}")
+    return notes
+
+
+def _closing(summary: Summary) -> list[str]:
+    header = summary.run.header
+    settings = header.settings
+    blocks = max((result.blocks for result in summary.results), default=0)
+    lines = [
+        f"Ratio: time of {header.baseline} over time of arm, more is faster; "
+        f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
+        "arms of a case together. aa is the baseline a second time.",
+        f"Noise floor {units.effect(summary.noise_floor)}; effects from "
+        f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten; "
+        f"SAME means inside {settings.min_effect:.1%}.",
+    ]
+    lines += [device.title for device in header.devices]
+    lines += header.notes
+    overhead = _overhead(summary)
+    lines += [overhead] if overhead else []
+    ended = _ended(summary)
+    if ended != "complete":
+        lines.append(f"The run ended early: {ended}. What was measured until then is above.")
+    lines += [
+        f"A worker died ({line.stage}): {line.reason}"
+        for line in summary.run.of(Charged)
+        if not line.arm
+    ]
+    return lines
+
+
+def _overhead(summary: Summary) -> str:
+    """Where the blocks' time went, in percent by part."""
+    parts: dict[str, float] = {}
+    for done in summary.run.of(BlockDone):
+        for name, spent in done.parts.items():
+            parts[name] = parts.get(name, 0.0) + spent
+    total = sum(parts.values())
+    if not total:
+        return ""
+    ranked = sorted(parts.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{name} {spent / total:.0%}" for name, spent in ranked)
+    return f"Blocks spent {total:.1f} s after process start: {shares}."
+
+
+def _ended(summary: Summary) -> str:
+    ended = summary.run.of(Ended)
+    return ended[-1].reason if ended else "without an end: the record is cut short"
+
+
+def _flat(result: Result) -> dict[str, Any]:
+    """One CSV row; nested values become columns or joined text."""
+    record = msgspec.to_builtins(result)
+    low, high = result.ci or (None, None)
+    record |= {"ci_low": low, "ci_high": high}
+    record["constants"] = " ".join(f"{k}={v}" for k, v in result.constants.items())
+    record["flags"] = "; ".join(result.flags)
+    record["steps"] = "; ".join(result.steps)
+    del record["ci"]
+    return dict(record)

@@ -1,0 +1,27 @@
+"""What a command has to say, apart from the format it is said in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table of ready cells, with lines of text above and below."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    lead: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """Sections for people, an object for JSON, and flat records for CSV."""
+
+    sections: tuple[Section, ...]
+    data: Any
+    records: Sequence[dict[str, Any]]

@@ -1,0 +1,75 @@
+"""What --dry-run prints: the plan, before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemvbench.contest import Contest
+from gemvbench.device import DeviceInfo
+from gemvbench.jobs import Choice
+from gemvbench.ladder import Declined, Specialization
+from gemvbench.plan import ROOF, first_orders
+from gemvbench.record import Settings
+from gemvbench.report import units
+from gemvbench.report.document import Document, Section
+
+
+def dry_document(
+    contests: Sequence[Contest], settings: Settings, devices: Sequence[DeviceInfo]
+) -> Document:
+    """Each case with the constants its arms get, its memory and its first orders."""
+    sections = tuple(_section(contest, settings) for contest in contests)
+    closing = Section(
+        "",
+        (),
+        (),
+        notes=(
+            f"{settings.blocks} blocks of {settings.passes} passes, seed {settings.seed}; lengths "
+            "are chosen by time when the arms have been timed once. Nothing was measured.",
+            *(device.title for device in devices),
+        ),
+    )
+    choices = [choice for contest in contests for choice in contest.choices]
+    return Document((*sections, closing), choices, [_record(choice) for choice in choices])
+
+
+def _section(contest: Contest, settings: Settings) -> Section:
+    memory = [
+        f"{device}: weights in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
+        for device, layout in contest.layouts.items()
+    ]
+    labels = (*contest.with_twin().labels, ROOF)
+    orders = first_orders(labels, settings.seed, settings.passes)
+    return Section(
+        title=f"{contest.case.id}, regime {settings.regime}",
+        columns=("arm", "workgroups", "size", "constants"),
+        rows=tuple(_row(choice) for choice in contest.choices),
+        notes=(*memory, *(f"pass {i}: {' '.join(order)}" for i, order in enumerate(orders, 1))),
+    )
+
+
+def _row(choice: Choice) -> tuple[str, ...]:
+    outcome = choice.outcome
+    if isinstance(outcome, Specialization):
+        constants = " ".join(f"{name}={value}" for name, value in outcome.constants)
+        steps = "".join(f"; {step}" for step in outcome.steps)
+        return (
+            choice.label,
+            str(outcome.workgroups),
+            str(outcome.workgroup_size),
+            constants + steps,
+        )
+    reason = f"DECLINED: {outcome.reason}" if isinstance(outcome, Declined) else "on the host"
+    return (choice.label, "", "", reason)
+
+
+def _record(choice: Choice) -> dict[str, object]:
+    label, workgroups, size, constants = _row(choice)
+    return {
+        "case": choice.case,
+        "arm": label,
+        "device": choice.device,
+        "workgroups": workgroups,
+        "workgroup_size": size,
+        "constants": constants,
+    }

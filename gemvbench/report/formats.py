@@ -1,0 +1,108 @@
+"""Documents as text: a table for a terminal, markdown, CSV, JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+
+import msgspec
+
+from gemvbench.report.document import Document, Section
+
+VERDICT_STYLES = {
+    "FASTER": "green",
+    "SLOWER": "red",
+    "SAME": "cyan",
+    "UNDECIDED": "yellow",
+    "WRONG": "bold red",
+    "FAILED": "bold red",
+    "INVALID": "bold red",
+    "DECLINED": "dim",
+}
+_TEXT_COLUMNS = ("arm", "verdict", "flags", "case", "device", "check", "detail", "reason", "name")
+
+
+def render(document: Document, form: str, *, color: bool = False) -> str:
+    """The document in one of FORMATS, ending in a newline."""
+    if form == "table":
+        return _as_table(document, color)
+    return FORMATS[form](document)
+
+
+def _as_table(document: Document, color: bool) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(
+        file=out, force_terminal=color, no_color=not color, width=_width(), highlight=False
+    )
+    for number, section in enumerate(document.sections):
+        if number:
+            console.print()
+        _print_lines(console, (section.title, *section.lead), bold=True)
+        if section.rows:
+            table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+            for column in section.columns:
+                text = column in _TEXT_COLUMNS
+                table.add_column(column, justify="left" if text else "right", overflow="fold")
+            for row in section.rows:
+                table.add_row(*(Text(cell, VERDICT_STYLES.get(cell, "")) for cell in row))
+            console.print(table)
+        _print_lines(console, section.notes)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _print_lines(console: object, lines: tuple[str, ...], *, bold: bool = False) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    assert isinstance(console, Console)
+    for number, line in enumerate(filter(None, lines)):
+        console.print(Text(line, "bold" if bold and number == 0 else ""))
+
+
+def _width() -> int:
+    import shutil
+
+    return max(100, shutil.get_terminal_size((120, 24)).columns)
+
+
+def _as_markdown(document: Document) -> str:
+    return "\n\n".join(filter(None, map(_section_markdown, document.sections))) + "\n"
+
+
+def _section_markdown(section: Section) -> str:
+    parts = [f"### {section.title}" if section.title else "", *section.lead]
+    if section.rows:
+        lines = [section.columns, tuple("---" for _ in section.columns), *section.rows]
+        parts.append("\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines))
+    return "\n\n".join(filter(None, [*parts, *section.notes]))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _as_csv(document: Document) -> str:
+    out = io.StringIO()
+    fields = list(dict.fromkeys(name for record in document.records for name in record))
+    writer = csv.DictWriter(out, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(document.records)
+    return out.getvalue()
+
+
+def _as_json(document: Document) -> str:
+    encoded = msgspec.json.encode(document.data)
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
+
+
+FORMATS: dict[str, Callable[[Document], str]] = {
+    "table": lambda document: _as_table(document, False),
+    "md": _as_markdown,
+    "csv": _as_csv,
+    "json": _as_json,
+}

@@ -1,0 +1,255 @@
+"""From a record to results: one for each case and arm. Pure; every report reads this."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from gemvbench import stats
+from gemvbench.case import Gemv
+from gemvbench.flags import find_flags
+from gemvbench.jobs import Choice, identical
+from gemvbench.ladder import Declined, HostArm, Specialization
+from gemvbench.messages import Failed, Sample, Verified
+from gemvbench.plan import ROOF, TWIN
+from gemvbench.record import Charged, Run
+
+ABOVE_ROOF = math.log(1.05)
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm on one case against the baseline. Times in seconds, ratios baseline / arm."""
+
+    case: str
+    arm: str
+    baseline: str
+    device: str
+    constants: dict[str, int | str]
+    verdict: str
+    reason: str = ""
+    ratio: float | None = None
+    ci: tuple[float, float] | None = None
+    blocks: int = 0
+    passes: int = 0
+    seconds_per_call: float | None = None
+    kernel_seconds: float | None = None
+    gbps: float | None = None
+    roof_fraction: float | None = None
+    verified: bool | None = None
+    flags: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    min_detectable_effect: float | None = None
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """The bare read measured in the same blocks."""
+
+    case: str
+    device: str
+    gbps: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of a run; noise floor and minimum detectable effect are the worst over cases."""
+
+    run: Run
+    results: tuple[Result, ...]
+    roofs: tuple[Roof, ...]
+    noise_floor: float | None
+    min_detectable_effect: float | None
+
+    def of_case(self, case: str) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if result.case == case)
+
+
+def summarise(run: Run) -> Summary:
+    """All results of a record; an arm without samples has its reason instead."""
+    results: list[Result] = []
+    roofs: list[Roof] = []
+    for case in run.header.cases:
+        view = _CaseView(run, case)
+        results += view.results()
+        roofs += view.roofs()
+    twins = [r for r in results if r.arm == TWIN and r.ci is not None]
+    floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
+    effects = [r.min_detectable_effect for r in results if r.min_detectable_effect is not None]
+    return Summary(
+        run=run,
+        results=tuple(results),
+        roofs=tuple(roofs),
+        noise_floor=max(floors, default=None),
+        min_detectable_effect=max(effects, default=None),
+    )
+
+
+class _CaseView:
+    """The lines of a record that concern one case."""
+
+    def __init__(self, run: Run, case: Gemv) -> None:
+        self.run, self.case, self.header = run, case, run.header
+        self.choices = [c for c in run.header.choices if c.case == case.id]
+        self.samples = [s for s in run.of(Sample) if s.case == case.id]
+        self.logs = stats.pass_logs(self.samples)
+        self.verified = {v.arm: v for v in run.of(Verified) if v.case == case.id}
+        arms = len(self.choices) - 1
+        self.level = stats.family_level(run.header.settings.confidence, arms)
+
+    def results(self) -> list[Result]:
+        baseline, *others = self.choices
+        twin = msgspec.structs.replace(baseline, label=TWIN)
+        return [self._result(choice) for choice in (baseline, twin, *others)]
+
+    def roofs(self) -> list[Roof]:
+        found = []
+        for device in self.header.devices:
+            label = self._roof_label(device.id)
+            speeds = [s.bytes_per_call / s.seconds for s in self._sane(label)]
+            if speeds:
+                found.append(
+                    Roof(case=self.case.id, device=device.id, gbps=statistics.median(speeds) / 1e9)
+                )
+        return found
+
+    def _result(self, choice: Choice) -> Result:
+        blank = Result(
+            case=self.case.id,
+            arm=choice.label,
+            baseline=self.header.baseline,
+            device=choice.device,
+            constants=_constants(choice),
+            verdict="UNDECIDED",
+            verified=self._is_verified(choice.label),
+            steps=()
+            if isinstance(choice.outcome, Declined)
+            else tuple(map(str, choice.outcome.steps)),
+        )
+        refusal = self._refusal(choice)
+        samples = self._sane(choice.label)
+        if refusal is None and not samples:
+            refusal = ("UNDECIDED", "nothing was measured")
+        if not samples:
+            assert refusal is not None
+            return msgspec.structs.replace(blank, verdict=refusal[0], reason=refusal[1])
+        measured = self._measured(blank, samples)
+        if refusal is not None:
+            return msgspec.structs.replace(measured, verdict=refusal[0], reason=refusal[1])
+        return measured
+
+    def _measured(self, blank: Result, samples: Sequence[Sample]) -> Result:
+        seconds = statistics.median(s.seconds for s in samples)
+        kernel = [s.kernel_seconds for s in samples if s.kernel_seconds is not None]
+        roof = self._roof_interval(blank, samples)
+        settings = self.header.settings
+        blank = msgspec.structs.replace(
+            blank,
+            seconds_per_call=seconds,
+            kernel_seconds=statistics.median(kernel) if kernel else None,
+            gbps=samples[0].bytes_per_call / seconds / 1e9,
+            roof_fraction=roof.ratio if roof else None,
+            passes=len(samples),
+            flags=self._flags(blank, roof),
+        )
+        if blank.arm == self.header.baseline:
+            return msgspec.structs.replace(
+                blank, verdict="BASELINE", ratio=1.0, ci=(1.0, 1.0), blocks=self._blocks(samples)
+            )
+        baselines = [self.header.baseline] + ([] if blank.arm == TWIN else [TWIN])
+        effects = stats.block_effects(self.logs, blank.arm, baselines)
+        if not effects:
+            return msgspec.structs.replace(blank, reason="no pass holds both baseline and arm")
+        # The twin is outside the family of arms: its interval is at the plain level.
+        level = settings.confidence if blank.arm == TWIN else self.level
+        interval = stats.t_interval(effects, level)
+        verdict, reason = stats.decide(interval, settings.min_effect)
+        if roof and settings.regime == "stream" and roof.low > ABOVE_ROOF:
+            verdict, reason = "INVALID", "faster than the roof, which no uncached read can be"
+        flags = blank.flags
+        if verdict in ("FASTER", "SLOWER") and _inside(interval, settings.min_effect):
+            flags = (*flags, "small")
+        return msgspec.structs.replace(
+            blank,
+            verdict=verdict,
+            reason=reason or "",
+            ratio=interval.ratio,
+            ci=interval.ci,
+            blocks=interval.blocks,
+            flags=flags,
+            min_detectable_effect=stats.min_detectable_effect(interval, level),
+        )
+
+    def _roof_interval(self, result: Result, samples: Sequence[Sample]) -> stats.Interval | None:
+        """log of (arm's bytes per second / roof's), paired within passes."""
+        label = self._roof_label(result.device)
+        roof = self._sane(label)
+        if not roof:
+            return None
+        effects = stats.block_effects(self.logs, result.arm, [label])
+        shift = math.log(samples[0].bytes_per_call / roof[0].bytes_per_call)
+        return stats.t_interval([e + shift for e in effects], self.level) if effects else None
+
+    def _flags(self, result: Result, roof: stats.Interval | None) -> tuple[str, ...]:
+        own = [s for s in self.samples if s.arm == result.arm]
+        flags = find_flags(own, roof)
+        same = [] if result.arm == TWIN else self._identical_to(result.arm)
+        return (*flags, *(f"identical to {label}" for label in same))
+
+    def _identical_to(self, label: str) -> list[str]:
+        (own,) = [c for c in self.choices if c.label == label]
+        return [
+            c.label
+            for c in self.choices
+            if c.label != label and c.device == own.device and identical(c.outcome, own.outcome)
+        ]
+
+    def _refusal(self, choice: Choice) -> tuple[str, str] | None:
+        """DECLINED, WRONG or FAILED with the reason, whatever else is known of the arm."""
+        if isinstance(choice.outcome, Declined):
+            return "DECLINED", choice.outcome.reason
+        label = self.header.baseline if choice.label == TWIN else choice.label
+        verified = self.verified.get(label)
+        if verified is not None and not verified.passed:
+            bad = [check for check in verified.checks if not check.passed]
+            return "WRONG", "; ".join(f"{check.name}: {check.detail}" for check in bad)
+        if any(s.correct is False for s in self.samples if s.arm == choice.label):
+            return "WRONG", "the output of a timed run differs from the verified one"
+        for line in self.run.lines:
+            same = isinstance(line, Failed | Charged) and (line.case, line.arm) in (
+                (self.case.id, label),
+                (self.case.id, choice.label),
+            )
+            if same and isinstance(line, Failed | Charged):
+                return "FAILED", f"{line.stage}: {line.reason}"
+        return None
+
+    def _is_verified(self, label: str) -> bool | None:
+        found = self.verified.get(self.header.baseline if label == TWIN else label)
+        return found.passed if found else None
+
+    def _sane(self, label: str) -> list[Sample]:
+        return [
+            s for s in self.samples if s.arm == label and math.isfinite(s.seconds) and s.seconds > 0
+        ]
+
+    def _roof_label(self, device: str) -> str:
+        return ROOF if len(self.header.devices) == 1 else f"{device}:{ROOF}"
+
+    @staticmethod
+    def _blocks(samples: Sequence[Sample]) -> int:
+        return len({s.block for s in samples})
+
+
+def _constants(choice: Choice) -> dict[str, int | str]:
+    outcome = choice.outcome
+    if isinstance(outcome, Specialization):
+        return dict(outcome.constants) | {
+            "workgroups": outcome.workgroups,
+            "workgroup_size": outcome.workgroup_size,
+        }
+    return {"host": outcome.family} if isinstance(outcome, HostArm) else {}
+
+
+def _inside(interval: stats.Interval, min_effect: float) -> bool:
+    return abs(interval.estimate) < math.log1p(min_effect)

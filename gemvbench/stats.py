@@ -1,0 +1,118 @@
+"""From samples to verdicts. The block is the unit of replication; nothing is pooled.
+
+Within a pass: log(baseline) - log(arm), the baseline being the mean log of base and twin.
+Within a block: the Hodges-Lehmann estimate over its passes (median of the Walsh averages;
+Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Over blocks: Student's t interval, at the
+level divided by the number of arms compared with one baseline (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from gemvbench.messages import Sample
+
+MIN_BLOCKS = 6
+POWER = 0.90
+
+Logs = Mapping[tuple[int, int], Mapping[str, float]]
+"""log seconds per call of each arm, by (block, pass)."""
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """An estimate on the log scale with its interval; `blocks` effects behind it."""
+
+    estimate: float
+    low: float
+    high: float
+    blocks: int
+    spread: float
+    """Standard deviation of the block effects."""
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(self.estimate)
+
+    @property
+    def ci(self) -> tuple[float, float]:
+        return math.exp(self.low), math.exp(self.high)
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def pass_logs(samples: Iterable[Sample], *, kernel_time: bool = False) -> Logs:
+    """Logs of one case's samples; a sample that is not positive and finite has none."""
+    logs: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
+    for sample in samples:
+        seconds = sample.kernel_seconds if kernel_time else sample.seconds
+        if seconds is not None and math.isfinite(seconds) and seconds > 0:
+            logs[sample.block, sample.pass_][sample.arm] = math.log(seconds)
+    return logs
+
+
+def block_effects(logs: Logs, arm: str, baselines: Sequence[str]) -> list[float]:
+    """One effect per block: positive where the arm is faster than its baselines' mean."""
+    effects: dict[int, list[float]] = defaultdict(list)
+    for (block, _), of in sorted(logs.items()):
+        if arm in of and all(name in of for name in baselines):
+            base = sum(of[name] for name in baselines) / len(baselines)
+            effects[block].append(base - of[arm])
+    return [hodges_lehmann(values) for _, values in sorted(effects.items())]
+
+
+def hodges_lehmann(values: Sequence[float]) -> float:
+    """Median of all pairwise means, each value with itself included."""
+    array = np.asarray(values)
+    i, j = np.triu_indices(len(array))
+    return float(np.median((array[i] + array[j]) / 2))
+
+
+def t_interval(effects: Sequence[float], level: float) -> Interval:
+    """Student's t interval for the mean of block effects at a two-sided level.
+
+    With fewer than two blocks the interval is unbounded.
+    """
+    from scipy import stats
+
+    count = len(effects)
+    estimate = float(np.mean(effects)) if count else math.nan
+    if count < 2:
+        return Interval(estimate, -math.inf, math.inf, count, math.nan)
+    spread = float(np.std(effects, ddof=1))
+    half = float(stats.t.ppf((1 + level) / 2, count - 1)) * spread / math.sqrt(count)
+    return Interval(estimate, estimate - half, estimate + half, count, spread)
+
+
+def family_level(confidence: float, arms: int) -> float:
+    """The level of each interval when `arms` of them are to hold together."""
+    return 1 - (1 - confidence) / max(1, arms)
+
+
+def min_detectable_effect(interval: Interval, level: float) -> float:
+    """The true effect (log scale) that would be found in nine runs out of ten."""
+    from scipy import stats
+
+    if interval.blocks < 2:
+        return math.inf
+    freedom = interval.blocks - 1
+    quantiles = stats.t.ppf((1 + level) / 2, freedom) + stats.t.ppf(POWER, freedom)
+    return float(quantiles) * interval.spread / math.sqrt(interval.blocks)
+
+
+def decide(interval: Interval, min_effect: float) -> tuple[str, str | None]:
+    """(verdict, reason or None): FASTER, SLOWER, SAME or UNDECIDED."""
+    if interval.blocks < MIN_BLOCKS:
+        return "UNDECIDED", f"only {interval.blocks} of at least {MIN_BLOCKS} blocks"
+    if interval.low > 0:
+        return "FASTER", None
+    if interval.high < 0:
+        return "SLOWER", None
+    inside = -math.log1p(min_effect) <= interval.low and interval.high <= math.log1p(min_effect)
+    return ("SAME", None) if inside else ("UNDECIDED", None)

@@ -1,0 +1,150 @@
+"""Verification of arms inside a worker: every check of the oracle, before any timing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemvbench import inputs, oracle
+from gemvbench.backend.base import Backend, Kernel
+from gemvbench.errors import CompileError
+from gemvbench.messages import Check, Doing, Failed, Job, KernelJob, Message, Verified, Verify
+from gemvbench.plan import plan_layout
+from gemvbench.workspace import HostRunner, Workspace, make_host_runner
+
+COMPILE_LIMIT = 120.0
+_BASE_LIMIT = 60.0
+_SLOWEST = 2e7
+"""Bytes per second below which a check is taken to hang."""
+
+
+@dataclass
+class _Subject:
+    """An arm under test: how to get y for an x that was set, and what came of it so far."""
+
+    job: Job
+    kernel: Kernel | None = None
+    host: HostRunner | None = None
+    checks: list[Check] = field(default_factory=list)
+    digest: str = ""
+
+    @property
+    def accumulate(self) -> int:
+        return self.job.accumulate if isinstance(self.job, KernelJob) else 32
+
+
+class Verifier:
+    """Runs all checks of one case; messages come as they are known."""
+
+    def __init__(self, backend: Backend, request: Verify) -> None:
+        self.backend, self.request, self.case = backend, request, request.case
+        layout = plan_layout(request.case, "hot", request.device)
+        self.space = Workspace(backend, request.case, layout, request.seed, guarded=True)
+        self.limit = _BASE_LIMIT + request.case.weight_bytes / _SLOWEST
+        self._sums: dict[oracle.XPattern, NDArray[np.int64]] = {}
+
+    def messages(self) -> Iterator[Message]:
+        subjects: list[_Subject] = []
+        for job in self.request.jobs:
+            yield self._doing("compile", job.arm, COMPILE_LIMIT)
+            try:
+                subjects.append(self._make_subject(job))
+            except CompileError as error:
+                yield self._failed(job.arm, "compile", str(error))
+        yield from self._exact_phase(subjects)
+        yield from self._random_phase(subjects)
+        for subject in subjects:
+            yield Verified(
+                case=self.case.id,
+                arm=subject.job.arm,
+                checks=tuple(subject.checks),
+                digest=subject.digest,
+            )
+
+    def _make_subject(self, job: Job) -> _Subject:
+        if isinstance(job, KernelJob):
+            return _Subject(job, kernel=self.backend.compile(job.text, job.entry))
+        return _Subject(
+            job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
+        )
+
+    def _exact_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
+        yield self._doing("inputs")
+        self.space.fill_weights("small")
+        for subject in subjects:
+            patterns = oracle.exact_patterns(self.case.k, subject.accumulate)
+            yield self._doing("reference")
+            self._prepare_sums(patterns)
+            yield self._doing("exact check", subject.job.arm)
+            for pattern in patterns:
+                y = self._compute(subject, pattern.values(self.case, self.request.seed), "small")
+                subject.checks.append(oracle.check_exact(pattern.name, y, self._sums[pattern]))
+                if not subject.checks[-1].passed:
+                    break
+
+    def _random_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
+        case, seed = self.case, self.request.seed
+        yield self._doing("reference")
+        reference = oracle.random_reference(case, seed)
+        self.space.fill_weights("random")
+        x = inputs.values("random", case.x, case.k, seed, oracle.X_STREAM)
+        siblings = dict(self.request.siblings)
+        for subject in subjects:
+            yield self._doing("random check", subject.job.arm)
+            y = self._compute(subject, x, "random")
+            subject.checks.append(oracle.check_random(y, reference, subject.accumulate))
+            subject.digest = oracle.digest(y) if subject.host is None else ""
+            if subject.host is None and not self.space.output_guard_intact():
+                subject.checks.append(
+                    Check("bounds", False, "memory behind the last row was written")
+                )
+            if subject.job.arm in siblings:
+                subject.checks.append(self._compare(siblings[subject.job.arm], x, subject.digest))
+
+    def _compare(self, sibling: KernelJob, x: NDArray[Any], digest: str) -> Check:
+        """Rows per workgroup may not change a bit: the sibling has one row and is the same else."""
+        one_row = _Subject(sibling, kernel=self.backend.compile(sibling.text, sibling.entry))
+        same = oracle.digest(self._compute(one_row, x, "random")) == digest
+        detail = "" if same else f"the output differs from {sibling.arm}, bit for bit"
+        return Check("bit-identical to rows1", same, detail)
+
+    def _compute(self, subject: _Subject, x: NDArray[Any], kind: str) -> NDArray[np.float32]:
+        if subject.host is not None:
+            subject.host.set_operands(kind, x)
+            subject.host.run(1)
+            return subject.host.y
+        assert subject.kernel is not None
+        assert isinstance(subject.job, KernelJob)
+        self.space.set_x(x)
+        self.space.poison_output()
+        self.backend.run(self.space.launches(subject.kernel, subject.job, 1))
+        return self.space.output()
+
+    def _prepare_sums(self, patterns: tuple[oracle.XPattern, ...]) -> None:
+        missing = tuple(pattern for pattern in patterns if pattern not in self._sums)
+        if not missing:
+            return
+        if self.case.k * self.case.n <= oracle.HOST_ELEMENTS:
+            sums = oracle.exact_sums(self.case, missing, self.request.seed)
+            self._sums.update(zip(missing, sums, strict=True))
+            return
+        rows = oracle.sample_rows(self.case.n, self.request.seed)
+        for pattern in missing:
+            made = self.space.exact_sums_on_device(pattern)
+            known = oracle.sampled_exact_sums(self.case, pattern, self.request.seed, rows)
+            if not (made[rows] == known).all():
+                raise RuntimeError(
+                    f"{self.backend.info.id} computes wrong integer sums from the generator, so "
+                    f"nothing on it can be verified for {self.case.id}"
+                )
+            self._sums[pattern] = made
+
+    def _doing(self, stage: str, arm: str = "", limit: float | None = None) -> Doing:
+        return Doing(stage=stage, arm=arm, case=self.case.id, limit=limit or self.limit)
+
+    def _failed(self, arm: str, stage: str, reason: str) -> Failed:
+        return Failed(case=self.case.id, arm=arm, stage=stage, reason=reason)

@@ -1,0 +1,105 @@
+"""A worker process: one JSON request on standard input, messages on standard output.
+
+    python -m gemvbench.worker
+
+Compilers and drivers print to standard output; theirs goes to standard error, which the
+parent keeps the tail of.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import BinaryIO
+
+import msgspec
+
+from gemvbench.backend.base import Backend
+from gemvbench.block import Stopwatch, calibrate, run_block
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import UserError
+from gemvbench.messages import (
+    Calibrate,
+    DeviceFound,
+    ListDevices,
+    Message,
+    Refused,
+    Request,
+    Verify,
+)
+from gemvbench.verify import Verifier
+
+
+def main() -> int:
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    channel = _take_stdout()
+    encoder = msgspec.json.Encoder()
+    for message in _answer_or_refuse(request):
+        channel.write(encoder.encode(message) + b"\n")
+        channel.flush()
+    return 0
+
+
+def _answer_or_refuse(request: Request) -> Iterator[Message]:
+    try:
+        yield from answer(request)
+    except UserError as error:
+        yield Refused(str(error), int(error.code))
+
+
+def answer(request: Request) -> Iterator[Message]:
+    """Do what is asked, in this process; messages come as things happen."""
+    if isinstance(request, ListDevices):
+        yield from list_devices(request.backend)
+        return
+    devices = (request.device,) if isinstance(request, Verify) else request.devices
+    watch = Stopwatch()
+    with ExitStack() as stack:
+        with watch.part("open"):
+            backends = {
+                info.id: stack.enter_context(closing(open_backend(info))) for info in devices
+            }
+        if isinstance(request, Verify):
+            yield from Verifier(backends[request.device.id], request).messages()
+        elif isinstance(request, Calibrate):
+            yield from calibrate(backends, request, watch)
+        else:
+            yield from run_block(backends, request, watch)
+
+
+def list_devices(backend: str) -> Iterator[DeviceFound]:
+    if backend == "fake":
+        from gemvbench.backend.fake import fake_devices
+
+        yield from map(DeviceFound, fake_devices())
+    elif backend == "opencl":
+        from gemvbench.backend.opencl_devices import describe, find_devices
+
+        yield from (DeviceFound(describe(found)) for found in find_devices())
+
+
+def open_backend(info: DeviceInfo) -> Backend:
+    if info.backend == "fake":
+        from gemvbench.backend.fake import FakeBackend
+
+        return FakeBackend(info)
+    from gemvbench.backend.opencl import OpenCLBackend
+    from gemvbench.backend.opencl_devices import find_devices
+
+    for found in find_devices():
+        if found.id == info.id:
+            return OpenCLBackend(info, found.device)
+    raise UserError(f"Device {info.id} was there a moment ago and is gone.")
+
+
+def _take_stdout() -> BinaryIO:
+    """A private copy of standard output; whatever prints from now on prints to stderr."""
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return channel
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""Device memory of one case, and the runners that time its arms. Used inside workers."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemvbench import inputs, oracle
+from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch, Timing
+from gemvbench.case import ITEM_BYTES, Gemv
+from gemvbench.messages import HostJob, KernelJob, Layout, Leg
+from gemvbench.source import assemble
+
+_FILL_GROUP = 256
+_GUARD_BYTES = 256
+
+
+class Workspace:
+    """Weights in `layout.turns` rotated copies, x and y of one case.
+
+    With `guarded`, all memory around the operands holds NaN, so that a read outside them
+    shows in the output.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        case: Gemv,
+        layout: Layout,
+        seed: int,
+        *,
+        padding: int = 0,
+        guarded: bool = False,
+    ) -> None:
+        self.backend, self.case, self.layout, self.seed = backend, case, layout, seed
+        self._guarded = guarded
+        self._padding = backend.alloc(padding) if padding else None
+        self.pool: Buffer = backend.alloc(layout.pool_bytes)
+        self._y = backend.alloc(4 * case.n + _GUARD_BYTES)
+        self._turn_args: tuple[tuple[Any, ...], ...] = ()
+        self._next_turn = 0
+
+    def fill_weights(self, kind: str) -> None:
+        """Make the first copy on the device and the others from it."""
+        case, stride = self.case, self.layout.stride
+        if self._guarded:
+            self.backend.fill(self.pool, POISON, self.layout.pool_bytes)
+        kernel = self.backend.compile(_inputs_text(self.backend, case.w, kind), "fill_values")
+        count = case.k * case.n
+        self.backend.run(
+            [
+                Launch(
+                    kernel,
+                    math.ceil(count / _FILL_GROUP),
+                    _FILL_GROUP,
+                    (
+                        self.pool,
+                        np.uint64(count),
+                        np.uint64(0),
+                        np.uint64(case.w_offset // ITEM_BYTES[case.w]),
+                        np.uint32(self.seed),
+                        np.uint32(oracle.W_STREAM),
+                        np.uint32(1),
+                        np.uint32(0),
+                    ),
+                )
+            ]
+        )
+        made = 1
+        while made < self.layout.turns:
+            more = min(made, self.layout.turns - made)
+            self.backend.copy(self.pool, 0, made * stride, more * stride)
+            made += more
+
+    def set_x(self, x: NDArray[Any]) -> None:
+        """Upload x at its offset, with NaN before and after it."""
+        end = self.case.x_offset + x.nbytes
+        raw = np.full(-(-end // 4) + _GUARD_BYTES // 4, POISON, np.uint32)
+        raw.view(np.uint8)[self.case.x_offset : end] = x.view(np.uint8)
+        buffer = self.backend.upload(raw)
+        self._turn_args = tuple(self._args(buffer, turn) for turn in range(self.layout.turns))
+
+    def poison_output(self) -> None:
+        self.backend.fill(self._y, POISON, 4 * self.case.n + _GUARD_BYTES)
+
+    def output(self) -> NDArray[np.float32]:
+        return self.backend.download(self._y, np.float32, self.case.n)
+
+    def output_guard_intact(self) -> bool:
+        """Whether nothing was written behind the last row."""
+        guard = self.backend.download(self._y, np.uint32, _GUARD_BYTES // 4, 4 * self.case.n)
+        return bool((guard == POISON).all())
+
+    def launches(self, kernel: Kernel, job: KernelJob, calls: int) -> list[Launch]:
+        """`calls` launches on rotating weights, going on where the last ones ended."""
+        turns = [
+            Launch(kernel, job.workgroups, job.workgroup_size, args) for args in self._turn_args
+        ]
+        start, size = self._next_turn, self.layout.turns
+        self._next_turn = (start + calls) % size
+        return [turns[(start + index) % size] for index in range(calls)]
+
+    def exact_sums_on_device(self, pattern: oracle.XPattern) -> NDArray[np.int64]:
+        """Sums made by the device from the generator alone; W in memory is not read."""
+        case = self.case
+        kernel = self.backend.compile(_inputs_text(self.backend, "f32"), "exact_rows")
+        sums = self.backend.alloc(4 * case.n)
+        args = (
+            sums,
+            np.uint32(case.k),
+            np.uint32(case.n),
+            np.uint32(self.seed),
+            np.uint32(oracle.W_STREAM),
+            np.uint32(oracle.X_STREAM),
+            np.uint32(inputs.KINDS.index(pattern.kind)),
+            np.uint32(pattern.period),
+            np.uint32(pattern.phase),
+        )
+        self.backend.run([Launch(kernel, math.ceil(case.n / 64), 64, args)])
+        return self.backend.download(sums, np.int32, case.n).astype(np.int64)
+
+    def _args(self, x: Buffer, turn: int) -> tuple[Any, ...]:
+        case = self.case
+        w_offset = (turn * self.layout.stride + case.w_offset) // ITEM_BYTES[case.w]
+        return (
+            self.pool,
+            x,
+            self._y,
+            np.uint32(case.k),
+            np.uint32(case.n),
+            np.uint64(w_offset),
+            np.uint32(case.x_offset // ITEM_BYTES[case.x]),
+        )
+
+
+class Runner(Protocol):
+    """Something that runs an arm a number of times and tells how long it took."""
+
+    bytes_per_call: int
+
+    def run(self, calls: int) -> None: ...
+
+    def time(self, calls: int) -> Leg: ...
+
+    def output_digest(self) -> str | None:
+        """Digest of the last output, where an arm's output is reproducible."""
+
+
+class KernelRunner:
+    """An arm that is a kernel."""
+
+    def __init__(self, space: Workspace, kernel: Kernel, job: KernelJob) -> None:
+        self._space, self._kernel, self._job = space, kernel, job
+        self.bytes_per_call = space.case.bytes_moved
+
+    def run(self, calls: int) -> None:
+        self._space.backend.run(self._space.launches(self._kernel, self._job, calls))
+
+    def time(self, calls: int) -> Leg:
+        self._space.poison_output()
+        launches = self._space.launches(self._kernel, self._job, calls)
+        return _leg(calls, self._space.backend.time(launches))
+
+    def output_digest(self) -> str | None:
+        return oracle.digest(self._space.output())
+
+
+class RoofRunner:
+    """A bare read of the whole pool of weights, in one launch a call."""
+
+    def __init__(self, space: Workspace, kernel: Kernel, job: KernelJob) -> None:
+        self._backend = space.backend
+        words = space.layout.pool_bytes // 4
+        sink = space.backend.alloc(4 * job.workgroups * job.workgroup_size)
+        args = (space.pool, sink, np.uint64(words), np.uint64(0))
+        self._launch = Launch(kernel, job.workgroups, job.workgroup_size, args)
+        self.bytes_per_call = 4 * words
+
+    def run(self, calls: int) -> None:
+        self._backend.run([self._launch] * calls)
+
+    def time(self, calls: int) -> Leg:
+        return _leg(calls, self._backend.time([self._launch] * calls))
+
+    def output_digest(self) -> str | None:
+        return None
+
+
+class HostRunner:
+    """NumPy's product in FP32 on the host: what a user without a kernel has."""
+
+    def __init__(self, case: Gemv, layout: Layout, seed: int) -> None:
+        self._case, self._seed = case, seed
+        self._turns = max(1, -(-layout.turns // 2))  # FP32 is twice the bytes
+        self.y = np.empty(case.n, np.float32)
+        self.bytes_per_call = 4 * (case.k * case.n + case.k + case.n)
+        x = inputs.values("random", case.x, case.k, seed, oracle.X_STREAM)
+        self.set_operands("random", x)
+
+    def set_operands(self, kind: str, x: NDArray[Any]) -> None:
+        case = self._case
+        flat = inputs.values(kind, case.w, case.k * case.n, self._seed, oracle.W_STREAM)
+        w = flat.astype(np.float32).reshape(case.n, case.k)
+        self._w = [w, *(w.copy() for _ in range(self._turns - 1))]
+        self._x = x.astype(np.float32)
+        self._next_turn = 0
+
+    def run(self, calls: int) -> None:
+        for _ in range(calls):
+            np.matmul(self._w[self._next_turn], self._x, out=self.y)
+            self._next_turn = (self._next_turn + 1) % len(self._w)
+
+    def time(self, calls: int) -> Leg:
+        self.y.fill(np.nan)
+        started = time.perf_counter()
+        self.run(calls)
+        spent = time.perf_counter() - started
+        return _leg(calls, Timing(spent, None, spent, 0.0, True))
+
+    def output_digest(self) -> str | None:
+        return None
+
+
+def make_host_runner(job: HostJob, case: Gemv, layout: Layout, seed: int) -> HostRunner:
+    if job.family != "numpy":
+        raise ValueError(f"no host arm {job.family}")
+    return HostRunner(case, layout, seed)
+
+
+def _leg(calls: int, timing: Timing) -> Leg:
+    return Leg(
+        calls=calls,
+        timeline=timing.timeline,
+        kernel=timing.kernel,
+        host=timing.host,
+        enqueue=timing.enqueue,
+        queued_ahead=timing.queued_ahead,
+    )
+
+
+def _inputs_text(backend: Backend, dtype: str, kind: str = "random") -> str:
+    language = backend.info.language
+    name = f"{language}/inputs.{'cu' if language == 'cuda' else 'cl'}"
+    constants = (("TYPE", f"TYPE_{dtype.upper()}"), ("KIND", f"KIND_{kind.upper()}"))
+    return assemble(name, constants)

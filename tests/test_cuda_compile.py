@@ -1,0 +1,145 @@
+"""Every CUDA kernel compiles for every architecture; no GPU needed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gemvbench.arm import FAMILIES, Arm
+from gemvbench.case import VECTOR_TYPES, WEIGHT_TYPES, Gemv
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import CompileError
+from gemvbench.ladder import Specialization, specialize
+from gemvbench.source import assemble, kernel_text
+
+pytest.importorskip("cuda.bindings.nvrtc")
+from gemvbench.backend import nvrtc
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+GPU = DeviceInfo(
+    id="cuda0", backend="cuda", kind="gpu", name="", vendor="", platform="", driver="", version="",
+    compute_units=132, max_workgroup=1024, memory_bytes=0, max_alloc_bytes=0, cache_bytes=0,
+    capabilities=("half_arithmetic",),
+)  # fmt: skip
+
+
+def family_texts(family: str) -> set[str]:
+    """What the dispatch builds for all axis values and types, each distinct text once."""
+    axes = FAMILIES[family].axes
+    texts = set()
+    for w, x in itertools.product(WEIGHT_TYPES, VECTOR_TYPES):
+        for values in itertools.product(*axes.values()):
+            arm = Arm(family=family, axes=tuple(zip(axes, values, strict=True)))
+            spec = specialize(arm, Gemv(k=4096, n=4096, w=w, x=x), GPU)
+            if isinstance(spec, Specialization):
+                texts.add(kernel_text(spec))
+    return texts
+
+
+def text(file: str, **constants: int | str) -> str:
+    return assemble(f"cuda/{file}", tuple(constants.items()))
+
+
+def helper_texts() -> set[str]:
+    roofs = {
+        text("roof.cu", VEC=vec, UNROLL=unroll, BLOCK=block)
+        for vec in (4, 8, 16)
+        for unroll in (1, 2, 4, 8)
+        for block in (256, 512)
+    }
+    fills = {
+        text("inputs.cu", TYPE=f"TYPE_{dtype.upper()}", KIND=f"KIND_{kind}")
+        for dtype in VECTOR_TYPES
+        for kind in ("RANDOM", "SMALL", "SPARSE")
+    }
+    return roofs | fills | {text("inputs.cu")}
+
+
+def row_text(**constants: int | str) -> str:
+    defaults = {"W_TYPE": "TYPE_F16", "X_TYPE": "TYPE_F16", "PACK": 3, "ROWS": 1, "BLOCK": 256}
+    return text("gemv.cu", **(defaults | {"ACC": 32} | constants))
+
+
+def test_matrix_holds_every_axis_value():
+    texts = family_texts("row")
+    for constant, values in {
+        "PACK": (0, 1, 2, 3),
+        "ROWS": (1, 2, 4),
+        "BLOCK": (64, 128, 256, 512),
+        "ACC": (16, 32),
+        "W_TYPE": ("TYPE_F16", "TYPE_BF16"),
+        "X_TYPE": ("TYPE_F16", "TYPE_BF16", "TYPE_F32"),
+    }.items():
+        assert all(
+            any(f"#define {constant} {value}\n" in text for text in texts) for value in values
+        )
+    # 18 pairs of types and pack, 3 rows and 4 blocks, and FP16 sums for f16 with f16.
+    assert len(texts) == 18 * 12 + 4 * 12
+    assert len(family_texts("frozen")) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_arm_compiles(architecture):
+    cuda = [name for name, family in FAMILIES.items() if "cuda" in family.languages]
+    texts = set().union(*map(family_texts, cuda)) | helper_texts()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        cubins = pool.map(lambda text: nvrtc.compile_cubin(text, architecture), texts)
+        assert all(cubin.startswith(b"\x7fELF") for cubin in cubins)
+
+
+@pytest.mark.parametrize(
+    ("pack", "instruction"),
+    [
+        (3, r"ld\.global\.nc\.v4\.[ub]32|ld\.global\.nc\.v2\.[ub]64"),
+        (2, r"ld\.global\.nc\.v2\.[ub]32|ld\.global\.nc\.[ub]64"),
+        (1, r"ld\.global\.nc\.[ub]32"),
+        (0, r"ld\.global\.nc\.[ub]16"),
+    ],
+)
+@pytest.mark.parametrize("acc", [32, 16])
+def test_a_pack_is_one_load(pack, instruction, acc):
+    ptx = nvrtc.compile_ptx(row_text(PACK=pack, ROWS=2, ACC=acc), "sm_90")
+    loads = re.findall(r"ld\.global\S*", ptx)
+    assert loads
+    assert all(re.fullmatch(instruction, load) for load in loads), loads
+
+
+def test_half_sums_are_pairs_and_float_sums_are_fused():
+    assert "fma.rn.f16x2" in nvrtc.compile_ptx(row_text(ACC=16), "sm_75")
+    ptx = nvrtc.compile_ptx(row_text(), "sm_75")
+    assert "fma.rn.f32" in ptx
+    assert "mul.f32" not in ptx
+
+
+def test_roof_reads_16_bytes():
+    ptx = nvrtc.compile_ptx(text("roof.cu", VEC=16, UNROLL=2, BLOCK=256), "sm_90")
+    assert len(re.findall(r"ld\.global\.nc\.v4", ptx)) >= 8
+
+
+@pytest.mark.parametrize(
+    ("broken", "where"),
+    [
+        (("acc[r], load_w", "acc[r] load_w"), r"cuda/gemv\.cu\(38\): error"),
+        (("values.v[0] =", "values.v[0] +* ="), r"cuda/types\.h\(\d+\): error"),
+    ],
+)
+def test_a_syntax_error_names_file_and_line(broken, where):
+    planted = row_text().replace(*broken)
+    assert planted != row_text()
+    with pytest.raises(CompileError, match=where):
+        nvrtc.compile_cubin(planted, "sm_90")
+
+
+def test_an_unknown_architecture_is_a_compile_error():
+    with pytest.raises(CompileError):
+        nvrtc.compile_cubin(row_text(), "sm_12345")
+
+
+def test_half_sums_refuse_other_types():
+    with pytest.raises(CompileError, match="f16 operands"):
+        nvrtc.compile_cubin(row_text(ACC=16, X_TYPE="TYPE_BF16"), "sm_90")
