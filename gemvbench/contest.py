@@ -12,6 +12,7 @@ from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, rows1_sibling
+from gemvbench.ladder import Declined
 from gemvbench.messages import Job, KernelJob, Layout
 from gemvbench.plan import TWIN, plan_layout
 
@@ -37,6 +38,8 @@ class Contest:
     jobs: tuple[Job, ...]
     siblings: tuple[tuple[str, KernelJob], ...]
     layouts: dict[str, Layout]
+    refusal: str = ""
+    """Why the case does not fit its device; "" where it does."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -52,8 +55,7 @@ class Contest:
         twins = [
             msgspec.structs.replace(job, arm=TWIN) for job in self.jobs if job.arm == self.baseline
         ]
-        first, *others = self.jobs
-        return replace(self, jobs=(first, *twins, *others))
+        return replace(self, jobs=(*self.jobs[:1], *twins, *self.jobs[1:]))
 
     def can_be_compared(self) -> bool:
         """Whether the baseline and at least one arm are left."""
@@ -84,7 +86,11 @@ def make_entrants(
 
 
 def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contest:
-    """Specialise every arm for a case. Raises UserError where the case does not fit."""
+    """Specialise every arm for a case; where it does not fit the device, all decline."""
+    try:
+        layouts = {e.device.id: plan_layout(case, regime, e.device) for e in entrants}
+    except UserError as refusal:
+        return _declined_contest(case, entrants, str(refusal))
     choices, jobs, siblings = [], [], []
     for entrant in entrants:
         choice, job = choose(entrant.arm, entrant.label, case, entrant.device)
@@ -95,7 +101,6 @@ def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contes
         sibling = rows1_sibling(entrant.arm, case, entrant.device)
         if sibling is not None:
             siblings.append((entrant.label, sibling))
-    layouts = {entrant.device.id: plan_layout(case, regime, entrant.device) for entrant in entrants}
     return Contest(
         case=case,
         baseline=entrants[0].label,
@@ -104,6 +109,20 @@ def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contes
         siblings=tuple(siblings),
         layouts=layouts,
     )
+
+
+def _declined_contest(case: Gemv, entrants: Sequence[Entrant], reason: str) -> Contest:
+    choices = tuple(
+        Choice(
+            label=entrant.label,
+            arm=entrant.arm.name,
+            device=entrant.device.id,
+            case=case.id,
+            outcome=Declined(entrant.arm.name, "the case does not fit the device"),
+        )
+        for entrant in entrants
+    )
+    return Contest(case, entrants[0].label, choices, (), (), {}, refusal=reason)
 
 
 def _device_of(arm: Arm, default: DeviceInfo, devices: Devices) -> DeviceInfo:

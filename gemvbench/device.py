@@ -25,6 +25,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_workgroup: int
     memory_bytes: int
     max_alloc_bytes: int
+    free_bytes: int
+    """What could be allocated when the device was listed, as far as it tells."""
     cache_bytes: int
     capabilities: tuple[str, ...] = ()
     uuid: str | None = None

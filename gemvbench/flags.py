@@ -14,6 +14,7 @@ HOST_BOUND_SHARE = 0.8
 
 NON_LINEAR = 0.03
 COMPUTE_BOUND = 0.20
+COMPUTE_BOUND_FLAG = "compute-bound"
 LAUNCH_GAP = 0.10
 _FLAG_LEVEL = 0.999
 
@@ -34,7 +35,7 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
     if gap is not None and gap > LAUNCH_GAP:
         found.append(f"launch gaps {gap:.0%}")
     if roof is not None and roof.ratio < COMPUTE_BOUND:
-        found.append("compute-bound")
+        found.append(COMPUTE_BOUND_FLAG)
     return tuple(found)
 
 

@@ -101,13 +101,13 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo) -> Layout:
     """
     stride = _align(case.w_offset + case.weight_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    most = min(device.max_alloc_bytes, device.memory_bytes * 9 // 10) // stride
+    most = min(device.max_alloc_bytes, device.free_bytes * 9 // 10) // stride
     if most < 1:
         raise UserError(
-            f"Case {case.id} needs {stride / 1e9:.2f} GB in one allocation on {device.id}, which "
-            f"has {device.memory_bytes / 1e9:.2f} GB and allocates at most "
-            f"{device.max_alloc_bytes / 1e9:.2f} GB at once. Choose a smaller --shape or model, "
-            "or another --device.",
+            f"Case {case.id} needs {stride / 1e9:.2f} GB in one allocation, and {device.id} has "
+            f"{device.free_bytes / 1e9:.2f} of {device.memory_bytes / 1e9:.2f} GB free and "
+            f"allocates at most {device.max_alloc_bytes / 1e9:.2f} GB at once. Choose a smaller "
+            "--shape or --model, leave the case out with -k, or choose another --device.",
             Exit.NO_DEVICE,
         )
     return Layout(turns=min(turns, most), stride=stride)

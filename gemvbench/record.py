@@ -17,6 +17,7 @@ import msgspec
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
+from gemvbench.folders import records_folder
 from gemvbench.jobs import Choice
 from gemvbench.messages import (
     BlockDone,
@@ -174,13 +175,6 @@ def read_record(path: Path) -> Run:
 
 
 def default_path(command: str) -> Path:
-    """A fresh file under the user's data folder (GEMVBENCH_HOME overrides the folder)."""
-    home = os.environ.get("GEMVBENCH_HOME")
-    if home is None:
-        from platformdirs import user_data_path
-
-        base = user_data_path("gemvbench", appauthor=False)
-    else:
-        base = Path(home)
+    """A fresh file in the records folder."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return base / "runs" / f"{stamp}-{command}-{os.getpid()}.jsonl"
+    return records_folder() / f"{stamp}-{command}-{os.getpid()}.jsonl"

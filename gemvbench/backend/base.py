@@ -89,8 +89,5 @@ class Backend(Protocol):
     def time(self, launches: Sequence[Launch]) -> Timing:
         """Queue everything ahead of the device, release it, and time it."""
 
-    def free_bytes(self) -> int:
-        """Memory that can still be allocated, as far as the device tells."""
-
     def close(self) -> None:
         """Release the device."""

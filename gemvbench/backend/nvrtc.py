@@ -53,7 +53,8 @@ def _compile(text: str, architecture: str, kind: str) -> bytes:
         *_OPTIONS,
         *(f"--include-path={folder}" for folder in include_folders()),
     ]
-    return _compiler()(text, options, kind)
+    code: bytes = _compiler()(text, options, kind)
+    return code
 
 
 @cache

@@ -12,8 +12,9 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
+from gemvbench.backend import binaries
 from gemvbench.backend.base import Argument, Buffer, Kernel, Launch, Timing
-from gemvbench.backend.opencl_devices import NO_CACHE, available_memory
+from gemvbench.backend.opencl_devices import NO_CACHE
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 
@@ -35,14 +36,30 @@ class OpenCLBackend:
         )
 
     def compile(self, text: str, entry: str) -> Kernel:
+        info = self.info
+        path = binaries.binary_path(info.platform, info.version, info.driver, info.name, text)
+        program = self._load(binaries.load(path))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cl.CompilerWarning)
-                program = cl.Program(self._context, text).build(cache_dir=NO_CACHE)
+            if program is None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", cl.CompilerWarning)
+                    program = cl.Program(self._context, text).build(cache_dir=NO_CACHE)
+                binaries.store(path, _binary_of(program))
             handle = cl.Kernel(program, entry)
         except cl.Error as error:
             raise CompileError(str(error)) from error
-        return Kernel(entry, handle, program.get_info(cl.program_info.BINARIES)[0])
+        return Kernel(entry, handle, _binary_of(program))
+
+    def _load(self, binary: bytes | None) -> cl.Program | None:
+        """A program from a stored binary; None where there is none or it is of no use."""
+        if binary is None:
+            return None
+        try:
+            program = cl.Program(self._context, [self._device], [binary])
+            program.build()
+        except cl.Error:
+            return None
+        return program
 
     def alloc(self, size: int) -> Buffer:
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
@@ -102,9 +119,6 @@ class OpenCLBackend:
             queued_ahead=queued_ahead,
         )
 
-    def free_bytes(self) -> int:
-        return available_memory(self.info)
-
     def close(self) -> None:
         self._queue.finish()
 
@@ -119,6 +133,11 @@ class OpenCLBackend:
             (launch.workgroup_size,),
             wait_for=wait,
         )
+
+
+def _binary_of(program: cl.Program) -> bytes:
+    found: Any = program.get_info(cl.program_info.BINARIES)
+    return bytes(found[0])
 
 
 class _ArgumentSetter:

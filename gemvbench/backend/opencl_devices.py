@@ -90,18 +90,6 @@ def device_stem(platform: str, vendor: str, cpu: bool) -> str:
     return (re.sub(r"[^a-z]", "", vendor.lower())[:12] or "unknown") + "cl"
 
 
-def available_memory(info: DeviceInfo) -> int:
-    """The device's memory, or for a CPU what the system can still give of it."""
-    if not info.is_cpu:
-        return info.memory_bytes
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return info.memory_bytes
-    match = re.search(r"MemAvailable:\s*(\d+) kB", text)
-    return min(info.memory_bytes, int(match[1]) * 1024) if match else info.memory_bytes
-
-
 def _numbered(stem: str, used: Counter[str]) -> str:
     number = used[stem]
     used[stem] += 1
@@ -134,11 +122,22 @@ def describe(found: Found) -> DeviceInfo:
         max_workgroup=device.max_work_group_size,
         memory_bytes=device.global_mem_size,
         max_alloc_bytes=device.max_mem_alloc_size,
+        free_bytes=_free_bytes(device.global_mem_size, cpu),
         cache_bytes=max(device.global_mem_cache_size, _system_cache() if cpu else 0),
         capabilities=_probe(device, cpu),
         uuid=_uuid(device, extensions),
         pci=_pci(device, extensions),
     )
+
+
+def _free_bytes(memory: int, cpu: bool) -> int:
+    """The device's memory, or for a CPU what the system can still give of it."""
+    try:
+        text = Path("/proc/meminfo").read_text() if cpu else ""
+    except OSError:
+        text = ""
+    match = re.search(r"MemAvailable:\s*(\d+) kB", text)
+    return min(memory, int(match[1]) * 1024) if match else memory
 
 
 def _probe(device: cl.Device, cpu: bool) -> tuple[str, ...]:

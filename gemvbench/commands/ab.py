@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gemvbench import __version__
 from gemvbench.arm import FAMILIES, Arm, parse_arm
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import (
-    choose_cases,
-    choose_device,
-    find_devices,
     parse_seconds,
     parse_share,
 )
-from gemvbench.contest import Contest, Entrant, make_contest, make_entrants
-from gemvbench.device import DeviceInfo
-from gemvbench.environment import describe_environment
+from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.plan import REGIMES
-from gemvbench.record import Header, Recorder, Settings, default_path
-from gemvbench.report.comparison import comparison_document
+from gemvbench.record import Recorder, Settings, default_path
+from gemvbench.report.comparison import comparison_document, ended
 from gemvbench.report.document import Document
 from gemvbench.report.dry import dry_document
 from gemvbench.report.matrix import matrix_section
@@ -81,21 +74,14 @@ def _compare(
     baseline: Arm,
     cells: dict[tuple[str, str], str],
 ) -> Exit:
-    settings = make_settings(options)
-    devices = find_devices()
-    device = choose_device(devices, options.device)
-    cases = choose_cases(options, device)
-    entrants = make_entrants(arms, baseline, device, devices)
-    contests = [make_contest(case, entrants, settings.regime) for case in cases]
-    used = _devices_in(entrants)
+    setup = prepare(options, arms, baseline, make_settings(options))
     if options.dry_run:
-        emit(dry_document(contests, settings, used), options)
+        emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
-    header = _make_header(options, settings, used, contests, entrants[0].label)
     path = Path(options.record) if options.record else default_path(options.command)
-    recorder = Recorder(header, path)
+    recorder = Recorder(setup.header(options.arguments), path)
     with Bar() as bar:
-        run = Conductor(settings, used, recorder, bar).compare(contests)
+        run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
     summary = summarise(run)
     document = comparison_document(summary)
     if cells:
@@ -132,8 +118,7 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
-    document = comparison_document(summary).data
-    if document.ended not in ("complete", "budget") or verdicts & {"INVALID"}:
+    if ended(summary) not in ("complete", "budget") or "INVALID" in verdicts:
         return Exit.NO_DEVICE
     if fail_on_slower and any(
         result.verdict == "SLOWER" and "small" not in result.flags for result in summary.results
@@ -151,27 +136,3 @@ def _with_matrices(
         for case in header.cases
     ]
     return Document((*matrices, *document.sections), document.data, document.records)
-
-
-def _make_header(
-    options: argparse.Namespace,
-    settings: Settings,
-    devices: Sequence[DeviceInfo],
-    contests: Sequence[Contest],
-    baseline: str,
-) -> Header:
-    return Header(
-        version=__version__,
-        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        arguments=options.arguments,
-        settings=settings,
-        environment=describe_environment(),
-        devices=tuple(devices),
-        cases=tuple(contest.case for contest in contests),
-        choices=tuple(choice for contest in contests for choice in contest.choices),
-        baseline=baseline,
-    )
-
-
-def _devices_in(entrants: Sequence[Entrant]) -> tuple[DeviceInfo, ...]:
-    return tuple({entrant.device.id: entrant.device for entrant in entrants}.values())

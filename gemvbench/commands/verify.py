@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import time
 
-from gemvbench import __version__
 from gemvbench.arm import parse_arm
 from gemvbench.commands.output import Bar, check_output, emit
-from gemvbench.commands.selection import choose_cases, choose_device, find_devices
-from gemvbench.contest import make_contest, make_entrants
-from gemvbench.environment import describe_environment
+from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit
 from gemvbench.ladder import Declined
 from gemvbench.messages import Failed, Verified
-from gemvbench.record import Charged, Header, Recorder, Run, Settings
+from gemvbench.record import Charged, Recorder, Run, Settings
 from gemvbench.report.document import Document, Section
 from gemvbench.run import Conductor
 
@@ -25,27 +21,11 @@ def run_verify(options: argparse.Namespace) -> Exit:
     """Verify arms (by default the ladder, `auto` and the frozen reference)."""
     check_output(options)
     arms = [parse_arm(text) for text in options.arm or DEFAULT_ARMS]
-    devices = find_devices()
-    device = choose_device(devices, options.device)
-    entrants = make_entrants(arms, parse_arm(options.baseline or "base"), device, devices)
-    cases = choose_cases(options, device)
-    contests = [make_contest(case, entrants, "hot") for case in cases]
-    settings = Settings(command="verify", seed=options.seed)
-    used = tuple({entrant.device.id: entrant.device for entrant in entrants}.values())
-    header = Header(
-        version=__version__,
-        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        arguments=options.arguments,
-        settings=settings,
-        environment=describe_environment(),
-        devices=used,
-        cases=cases,
-        choices=tuple(choice for contest in contests for choice in contest.choices),
-        baseline=entrants[0].label,
-    )
-    recorder = Recorder(header, None)
+    baseline = parse_arm(options.baseline or "base")
+    setup = prepare(options, arms, baseline, Settings(command="verify", seed=options.seed))
+    recorder = Recorder(setup.header(options.arguments), None)
     with Bar() as bar:
-        Conductor(settings, used, recorder, bar).verify(contests)
+        Conductor(setup.settings, setup.devices, recorder, bar).verify(setup.contests)
     document = verification_document(recorder.run())
     emit(document, options)
     bad = any(record["passed"] is False for record in document.records)

@@ -52,7 +52,7 @@ def comparison_document(summary: Summary) -> Document:
             min_effect=header.settings.min_effect,
             seed=header.settings.seed,
             baseline=header.baseline,
-            ended=_ended(summary),
+            ended=ended(summary),
             noise_floor=summary.noise_floor,
             min_detectable_effect=summary.min_detectable_effect,
             results=tuple(summary.results),
@@ -143,9 +143,9 @@ def _closing(summary: Summary) -> list[str]:
     lines += header.notes
     overhead = _overhead(summary)
     lines += [overhead] if overhead else []
-    ended = _ended(summary)
-    if ended != "complete":
-        lines.append(f"The run ended early: {ended}. What was measured until then is above.")
+    end = ended(summary)
+    if end != "complete":
+        lines.append(f"The run ended early: {end}. What was measured until then is above.")
     lines += [
         f"A worker died ({line.stage}): {line.reason}"
         for line in summary.run.of(Charged)
@@ -168,9 +168,10 @@ def _overhead(summary: Summary) -> str:
     return f"Blocks spent {total:.1f} s after process start: {shares}."
 
 
-def _ended(summary: Summary) -> str:
-    ended = summary.run.of(Ended)
-    return ended[-1].reason if ended else "without an end: the record is cut short"
+def ended(summary: Summary) -> str:
+    """How the run ended, by its own last line."""
+    lines = summary.run.of(Ended)
+    return lines[-1].reason if lines else "without an end: the record is cut short"
 
 
 def _flat(result: Result) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def _section(contest: Contest, settings: Settings) -> Section:
         for device, layout in contest.layouts.items()
     ]
     labels = (*contest.with_twin().labels, ROOF)
-    orders = first_orders(labels, settings.seed, settings.passes)
+    count = settings.passes if contest.can_be_compared() else 0
+    orders = first_orders(labels, settings.seed, count)
     return Section(
         title=f"{contest.case.id}, regime {settings.regime}",
         columns=("arm", "workgroups", "size", "constants"),

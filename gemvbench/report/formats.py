@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -20,7 +21,6 @@ VERDICT_STYLES = {
     "INVALID": "bold red",
     "DECLINED": "dim",
 }
-_TEXT_COLUMNS = ("arm", "verdict", "flags", "case", "device", "check", "detail", "reason", "name")
 
 
 def render(document: Document, form: str, *, color: bool = False) -> str:
@@ -45,14 +45,19 @@ def _as_table(document: Document, color: bool) -> str:
         _print_lines(console, (section.title, *section.lead), bold=True)
         if section.rows:
             table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-            for column in section.columns:
-                text = column in _TEXT_COLUMNS
-                table.add_column(column, justify="left" if text else "right", overflow="fold")
+            for index, column in enumerate(section.columns):
+                numbers = all(_is_number(row[index]) for row in section.rows)
+                justify: Literal["left", "right"] = "right" if numbers else "left"
+                table.add_column(column, justify=justify, overflow="fold")
             for row in section.rows:
                 table.add_row(*(Text(cell, VERDICT_STYLES.get(cell, "")) for cell in row))
             console.print(table)
         _print_lines(console, section.notes)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or cell[0].isdigit() or cell[0] in "-+"
 
 
 def _print_lines(console: object, lines: tuple[str, ...], *, bold: bool = False) -> None:

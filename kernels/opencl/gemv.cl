@@ -20,15 +20,16 @@
 // 2 bytes of a vload_half8 (or a vloada_half8) from memory, and two of an aligned ushort8.
 #if HALF == HALF_VLOAD && PACK > 0
 #if PACK == 1
-typedef uint words_t;
 #define PACKED(f) f##2
+#define PACKED_WORDS(f) f
 #elif PACK == 2
-typedef uint2 words_t;
 #define PACKED(f) f##4
+#define PACKED_WORDS(f) f##2
 #else
-typedef uint4 words_t;
 #define PACKED(f) f##8
+#define PACKED_WORDS(f) f##4
 #endif
+typedef PACKED_WORDS(uint) words_t;
 static inline acc_v words_f16(const words_t u) {
 #if ACC == 16
     return PACKED(as_half)(u);
@@ -37,8 +38,17 @@ static inline acc_v words_f16(const words_t u) {
 #endif
 }
 #if ACC == 32
+// By shifts of whole words: through as_ushort8 NVIDIA's compiler splits the load again.
 static inline acc_v words_bf16(const words_t u) {
-    return PACKED(as_float)(PACKED(convert_uint)(PACKED(as_ushort)(u)) << 16);
+    const PACKED_WORDS(float) low = PACKED_WORDS(as_float)(u << 16);
+    const PACKED_WORDS(float) high = PACKED_WORDS(as_float)(u & 0xffff0000u);
+#if PACK == 1
+    return (acc_v)(low, high);
+#elif PACK == 2
+    return (acc_v)(low.x, high.x, low.y, high.y);
+#else
+    return (acc_v)(low.x, high.x, low.y, high.y, low.z, high.z, low.w, high.w);
+#endif
 }
 #endif
 #if W_TYPE == TYPE_F16
@@ -76,6 +86,11 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
         acc[r] = (acc_v)0;
     }
     x += x_offset;
+#if ROWS == 4
+    // NVIDIA's compiler alone does not unroll here, and loses a third; with fewer rows it
+    // does, and a pragma loses as much.
+    #pragma unroll 2
+#endif
     for (uint i = item << PACK; i < k; i += BLOCK << PACK) {
         const acc_v xs = LOAD_X(x, i);
         #pragma unroll

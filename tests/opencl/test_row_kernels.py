@@ -61,8 +61,8 @@ def build(queue, file, **constants):
         return cl.Program(queue.context, text).build(cache_dir=False)
 
 
-def build_row(queue, w="f16", x="f16", pack=1, rows=1, block=256, acc=32):
-    constants = {"PACK": pack, "ROWS": rows, "BLOCK": block, "ACC": acc, "HALF": "HALF_BITS"}
+def build_row(queue, w="f16", x="f16", pack=1, rows=1, block=256, acc=32, half="HALF_BITS"):
+    constants = {"PACK": pack, "ROWS": rows, "BLOCK": block, "ACC": acc, "HALF": half}
     program = build(
         queue, "gemv.cl", W_TYPE=f"TYPE_{w.upper()}", X_TYPE=f"TYPE_{x.upper()}", **constants
     )
@@ -137,6 +137,14 @@ def test_row_numbers(queue, w, x, pack, rows):
         check(queue, built, w, x, 5, 8 * width, offsets)
 
 
+@pytest.mark.parametrize(("w", "x", "pack"), PACKED_TYPES)
+def test_the_loads_that_gpus_get(queue, w, x, pack):
+    built = build_row(queue, w, x, pack, rows=2, block=64, half="HALF_VLOAD")
+    for k, n in ((8, 3), (1000, 301)):
+        check(queue, built, w, x, n, k)
+    check(queue, built, w, x, 5, 8 << pack, (3 << pack, 5 << pack))
+
+
 @pytest.mark.parametrize("block", [64, 128, 256, 512])
 @pytest.mark.parametrize(("pack", "rows"), [(0, 4), (1, 1), (2, 2), (3, 4)])
 def test_row_blocks(queue, pack, rows, block):
@@ -156,12 +164,13 @@ def test_rows_do_not_change_a_bit(queue, w, x):
                 np.testing.assert_array_equal(y.view(np.uint32), one.view(np.uint32))
 
 
+@pytest.mark.parametrize("half", ["HALF_BITS", "HALF_VLOAD"])
 @pytest.mark.parametrize("rows", [1, 2, 4])
 @pytest.mark.parametrize("pack", [0, 1, 2, 3])
-def test_half_accumulation(queue, pack, rows):
+def test_half_accumulation(queue, pack, rows, half):
     if "cl_khr_fp16" not in queue.device.extensions:
         pytest.skip("no half arithmetic here")
-    built = build_row(queue, pack=pack, rows=rows, block=64, acc=16)
+    built = build_row(queue, pack=pack, rows=rows, block=64, acc=16, half=half)
     for k, n in shapes(pack):
         for phase in {0, k // 2 % 16, (k - 1) % 16}:
             w, x = make("sparse", "f16", "f16", n, k, period=16, phase=phase)

@@ -1,0 +1,242 @@
+"""A scripted device: kernels run in NumPy, times and faults come from a script.
+
+The command line, its exit codes and its statistics are tested whole with it, on any machine
+and in milliseconds. Noise follows from the script's seed and from all that the device was
+asked before: a run can be repeated, and its processes differ.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import time
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemvbench.backend.base import Kernel, Launch, Timing
+from gemvbench.backend.fake_kernels import ENTRIES, Memory, Programme
+from gemvbench.backend.script import Fault, Kind, Script, Stage, matches, read_script
+from gemvbench.device import DeviceInfo
+from gemvbench.errors import CompileError
+
+_FOREVER = 3600.0
+_DEFINE = re.compile(r"#define (\w+) (\S+)")
+_LINE = re.compile(r'#line (\d+) "([^"]+)"')
+_CHECKED_CALLS = 20_000
+
+
+def fake_devices() -> list[DeviceInfo]:
+    """The devices of the script; one whose listing fails ends the process."""
+    script = read_script()
+    if script.listing:
+        _end(script.listing)
+    return [device.info() for device in script.devices]
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What is behind a Kernel: its programme, and its number in this process."""
+
+    programme: Programme
+    facts: Mapping[str, str]
+    number: int
+
+
+@dataclass
+class FakeBackend:
+    """One scripted device, open in this process."""
+
+    info: DeviceInfo
+    script: Script = field(default_factory=read_script)
+    _allocated: int = 0
+    _builds: int = 0
+    _history: int = 0
+    _clock: float = 0.0
+    _seen: Counter[Fault] = field(default_factory=Counter)
+    _offsets: dict[int, float] = field(default_factory=dict)
+
+    def compile(self, text: str, entry: str) -> Kernel:
+        constants = read_constants(text)
+        facts = {"entry": entry, "device": self.info.id} | constants
+        kinds = self._faults(facts, "compile")
+        if "compile_error" in kinds:
+            raise CompileError(_log(text, "scripted: this kernel does not compile"))
+        self._fail(kinds)
+        if not re.search(rf"\b{re.escape(entry)}\s*\(", text):
+            raise CompileError(_log(text, f"there is no kernel {entry!r}"))
+        self._builds += 1
+        programme = Programme(ENTRIES.get(entry, ENTRIES["gemv_row"]), constants)
+        return Kernel(entry, _Build(programme, facts, self._builds), text.encode())
+
+    def alloc(self, size: int) -> Memory:
+        self._remember("alloc", size)
+        self._allocated += size
+        if size > self.info.max_alloc_bytes or self._allocated > self.info.memory_bytes:
+            raise MemoryError(f"{self.info.id} is out of memory: {self._allocated} bytes wanted")
+        return Memory(size)
+
+    def upload(self, array: NDArray[Any]) -> Memory:
+        memory = Memory(array.nbytes)
+        memory.write(0, np.ascontiguousarray(array))
+        return memory
+
+    def download(self, buffer: Memory, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
+        return buffer.read(offset, dtype, count).copy()
+
+    def fill(self, buffer: Memory, pattern: int, size: int) -> None:
+        buffer.write(0, np.full(size // 4, pattern, np.uint32))
+
+    def copy(self, buffer: Memory, source: int, target: int, size: int) -> None:
+        buffer.copy(source, target, size)
+
+    def run(self, launches: Sequence[Launch]) -> None:
+        self._launch(launches, "launch")
+
+    def time(self, launches: Sequence[Launch]) -> Timing:
+        self._launch(launches, "time")
+        self._remember("time", len(launches), launches[0].kernel.handle.number)
+        timeline, kernel = self._times(launches)
+        self._clock += timeline
+        speed = self.script.speed(_facts(launches[0]))
+        return Timing(
+            timeline=timeline,
+            kernel=kernel if speed.kernel_times else None,
+            host=timeline,
+            enqueue=0.0 if speed.queued_ahead else timeline,
+            queued_ahead=speed.queued_ahead,
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _launch(self, launches: Sequence[Launch], stage: Stage) -> None:
+        """Run the last launch of each kernel and output: those before it write the same rows."""
+        last = {(launch.kernel.handle.number, id(launch.args[0])): launch for launch in launches}
+        last |= {
+            (launch.kernel.handle.number, id(_output(launch))): launch
+            for launch in launches[-_CHECKED_CALLS:]
+        }
+        for launch in {id(launch): launch for launch in last.values()}.values():
+            kinds = self._faults(_facts(launch), "launch")
+            if stage == "time":
+                kinds |= self._faults(_facts(launch), "time")
+            else:
+                kinds.discard("wrong_when_timed")
+            self._fail(kinds)
+            build = launch.kernel.handle
+            build.programme.execute(launch)
+            _spoil(launch, kinds)
+        self._remember(stage, len(launches), launches[0].kernel.handle.number)
+
+    def _times(self, launches: Sequence[Launch]) -> tuple[float, float]:
+        """(timeline, sum of kernel times) of a sequence."""
+        counts = Counter(map(id, launches))
+        distinct = {id(launch): launch for launch in launches}
+        timeline = kernel = 0.0
+        draw = random.Random(f"{self.script.seed} leg {self._history}")
+        factors: dict[int, float] = {}
+        for name, launch in distinct.items():
+            build: _Build = launch.kernel.handle
+            speed = self.script.speed(_facts(launch))
+            if build.number not in factors:
+                factor = math.exp(draw.gauss(0, 1) * speed.noise)
+                factor *= math.exp(self._offset(build.number) * speed.offset)
+                factor *= 1 + speed.drift * self._clock
+                slow = draw.random() < speed.slow_probability
+                factors[build.number] = factor * (speed.slow_factor if slow else 1.0)
+            own = build.programme.bytes_moved(launch) / (speed.gbps * 1e9)
+            own *= counts[name] * factors[build.number]
+            kernel += own
+            timeline += own + counts[name] * speed.overhead
+        return timeline, kernel
+
+    def _offset(self, number: int) -> float:
+        """A standard normal number of one kernel in this process."""
+        if number not in self._offsets:
+            draw = random.Random(f"{self.script.seed} offset {self._history} {number}")
+            self._offsets[number] = draw.gauss(0, 1)
+        return self._offsets[number]
+
+    def _faults(self, facts: Mapping[str, str], stage: Stage) -> set[Kind]:
+        kinds: set[Kind] = set()
+        for fault in self.script.faults:
+            if fault.stage == stage and matches(fault.match, facts):
+                self._seen[fault] += 1
+                if self._seen[fault] > fault.after:
+                    kinds.add(fault.fault)
+        return kinds
+
+    def _fail(self, kinds: set[Kind]) -> None:
+        for kind in ("crash", "hang"):
+            if kind in kinds:
+                _end(kind)
+        if "out_of_memory" in kinds:
+            raise MemoryError(f"{self.info.id} is out of memory (scripted)")
+
+    def _remember(self, *what: object) -> None:
+        self._history = zlib.crc32(repr(what).encode(), self._history)
+
+
+def read_constants(text: str) -> dict[str, str]:
+    """The constants at the head of a kernel's text."""
+    constants = {}
+    for line in text.splitlines():
+        match = _DEFINE.fullmatch(line)
+        if match is None:
+            break
+        constants[match[1]] = match[2]
+    return constants
+
+
+def _facts(launch: Launch) -> Mapping[str, str]:
+    build: _Build = launch.kernel.handle
+    return dict(build.facts) | build.programme.sizes(launch)
+
+
+def _output(launch: Launch) -> Memory:
+    memory: Memory = launch.args[launch.kernel.handle.programme.entry.output]
+    return memory
+
+
+def _end(how: str) -> None:
+    if how == "crash":
+        os.write(2, b"scripted: the driver gives up\n")
+        os.abort()
+    time.sleep(_FOREVER)
+
+
+def _log(text: str, message: str) -> str:
+    """A compiler's message, with the file that the text starts with."""
+    match = _LINE.search(text)
+    name = match[2] if match else "kernel"
+    return f"{name}:12:5: error: {message}"
+
+
+def _spoil(launch: Launch, kinds: set[Kind]) -> None:
+    """Put wrong numbers where a fault wants them."""
+    build: _Build = launch.kernel.handle
+    if "n" not in build.programme.sizes(launch):
+        return
+    n, y = int(build.programme.sizes(launch)["n"]), _output(launch)
+    write = partial(_write_rows, y)
+    if "wrong_last_row" in kinds:
+        write(n - 1, y.read(4 * (n - 1), np.float32, 1) + 1)
+    if kinds & {"wrong_everywhere", "wrong_when_timed"}:
+        write(0, y.read(0, np.float32, n) + 1)
+    if "unwritten_row" in kinds:
+        write(n // 2, np.full(1, np.nan, np.float32))
+    if "written_past_end" in kinds:
+        write(n, np.zeros(1, np.float32))
+
+
+def _write_rows(y: Memory, row: int, values: NDArray[np.float32]) -> None:
+    y.write(4 * row, values)

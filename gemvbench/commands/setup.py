@@ -1,0 +1,68 @@
+"""What `ab`, `sweep` and `verify` do before they open a worker: choose, specialise, refuse."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemvbench import __version__
+from gemvbench.arm import Arm
+from gemvbench.commands.output import warn
+from gemvbench.commands.selection import choose_cases, choose_device, find_devices
+from gemvbench.contest import Contest, make_contest, make_entrants
+from gemvbench.device import DeviceInfo
+from gemvbench.environment import describe_environment
+from gemvbench.errors import Exit, UserError
+from gemvbench.record import Header, Settings
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run that can start: its contests, the devices they need, and the numbers."""
+
+    settings: Settings
+    contests: tuple[Contest, ...]
+    devices: tuple[DeviceInfo, ...]
+    baseline: str
+
+    def header(self, arguments: tuple[str, ...]) -> Header:
+        """The first line of the record."""
+        return Header(
+            version=__version__,
+            started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            arguments=arguments,
+            settings=self.settings,
+            environment=describe_environment(),
+            devices=self.devices,
+            cases=tuple(contest.case for contest in self.contests),
+            choices=tuple(choice for contest in self.contests for choice in contest.choices),
+            baseline=self.baseline,
+        )
+
+
+def prepare(
+    options: argparse.Namespace, arms: Sequence[Arm], baseline: Arm, settings: Settings
+) -> Setup:
+    """Devices, cases and specialised arms of a run.
+
+    Raises:
+        UserError: whatever a user got wrong, or no case that fits its device.
+    """
+    devices = find_devices()
+    device = choose_device(devices, options.device)
+    cases = choose_cases(options, device)
+    entrants = make_entrants(arms, baseline, device, devices)
+    contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
+    _refuse_if_nothing_fits(contests)
+    used = {entrant.device.id: entrant.device for entrant in entrants}
+    return Setup(settings, contests, tuple(used.values()), entrants[0].label)
+
+
+def _refuse_if_nothing_fits(contests: Sequence[Contest]) -> None:
+    refused = [contest for contest in contests if not contest.layouts]
+    if len(refused) == len(contests):
+        raise UserError(refused[0].refusal, Exit.NO_DEVICE)
+    for contest in refused:
+        warn(f"left out: {contest.refusal}")
