@@ -53,7 +53,7 @@ FAMILIES: dict[str, Family] = {
         axes={
             "pack": (3, 0, 1, 2, 4),
             "accs": (4, 1, 2),
-            "items": (64, 2, 4, 8, 16, 32, 128, 256),
+            "items": (32, 2, 4, 8, 16, 64, 128, 256),
             "acc": (32, 16),
         },
         languages=("opencl",),

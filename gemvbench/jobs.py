@@ -81,7 +81,7 @@ def roof_jobs(device: DeviceInfo) -> tuple[KernelJob, ...]:
     )
 
 
-_CPU_ROOFS: Sequence[tuple[int, int, int]] = ((16, 4, 2), (16, 4, 64), (8, 8, 16))
+_CPU_ROOFS: Sequence[tuple[int, int, int]] = ((4, 2, 32), (4, 8, 8), (8, 8, 16))
 """(uints per load, loads in flight, work-items)."""
 
 _GPU_ROOFS: Sequence[tuple[int, int, int, int]] = ((4, 4, 8, 256), (4, 8, 4, 512), (4, 2, 16, 256))

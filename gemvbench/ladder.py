@@ -17,6 +17,7 @@ from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.device import DeviceInfo
 
 BLOCKS = (64, 128, 256, 512)
+_X_CACHE_MOST = 16384
 
 Constants = dict[str, int | str]
 
@@ -96,7 +97,9 @@ def recommend(case: Gemv, device: DeviceInfo) -> Arm:
     FP32 x declines load width on a GPU, so there it is S1's kernel.
     """
     if device.is_cpu:
-        return Arm(family="cpu", axes=(("pack", 4), ("accs", 2)) if _native(device) else ())
+        native = "half_native" in device.capabilities
+        axes = (("pack", 4), ("accs", 2), ("items", 8)) if native else ()
+        return Arm(family="cpu", axes=axes)
     return Arm() if case.x == "f32" else Arm(axes=(("pack", 3),))
 
 
@@ -163,13 +166,16 @@ def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
 
 def _specialize_cpu(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
     pack, steps = _fit_pack(arm.value("pack"), case)
-    half = next((c.upper() for c in ("half_native", "half_f16c") if c in device.capabilities), None)
+    methods = (c for c in ("half_native", "half_f16c") if c in device.capabilities)
+    half = next(methods, "half_bits").upper()
     constants: Constants = {
         "PACK": pack,
         "ACCS": arm.value("accs"),
         "ACC": arm.value("acc"),
-        "HALF": half or "HALF_BITS",
+        "HALF": half,
     }
+    if half == "HALF_BITS" and case.x != "f32" and case.k <= _X_CACHE_MOST:
+        constants["X_CACHE"] = case.k  # slow conversions pay once per item, not once per row
     return _build(
         arm,
         case,
@@ -231,7 +237,3 @@ def _build(
         revision=arm.revision,
         user_file=arm.file is not None,
     )
-
-
-def _native(device: DeviceInfo) -> bool:
-    return "half_native" in device.capabilities

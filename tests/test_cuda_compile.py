@@ -22,7 +22,8 @@ from gemvbench.backend import nvrtc
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 GPU = DeviceInfo(
     id="cuda0", backend="cuda", kind="gpu", name="", vendor="", platform="", driver="", version="",
-    compute_units=132, max_workgroup=1024, memory_bytes=0, max_alloc_bytes=0, cache_bytes=0,
+    compute_units=132, max_workgroup=1024, memory_bytes=0, max_alloc_bytes=0, free_bytes=0,
+    cache_bytes=0,
     capabilities=("half_arithmetic",),
 )  # fmt: skip
 
@@ -124,7 +125,7 @@ def test_roof_reads_16_bytes():
 @pytest.mark.parametrize(
     ("broken", "where"),
     [
-        (("acc[r], load_w", "acc[r] load_w"), r"cuda/gemv\.cu\(38\): error"),
+        (("acc[r], load_w", "acc[r] load_w"), r"cuda/gemv\.cu\(44\): error"),
         (("values.v[0] =", "values.v[0] +* ="), r"cuda/types\.h\(\d+\): error"),
     ],
 )

@@ -16,7 +16,6 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from gemvbench.errors import CompileError
 _FOREVER = 3600.0
 _DEFINE = re.compile(r"#define (\w+) (\S+)")
 _LINE = re.compile(r'#line (\d+) "([^"]+)"')
-_CHECKED_CALLS = 20_000
 
 
 def fake_devices() -> list[DeviceInfo]:
@@ -70,7 +68,7 @@ class FakeBackend:
         kinds = self._faults(facts, "compile")
         if "compile_error" in kinds:
             raise CompileError(_log(text, "scripted: this kernel does not compile"))
-        self._fail(kinds)
+        _fail(kinds)
         if not re.search(rf"\b{re.escape(entry)}\s*\(", text):
             raise CompileError(_log(text, f"there is no kernel {entry!r}"))
         self._builds += 1
@@ -103,7 +101,6 @@ class FakeBackend:
 
     def time(self, launches: Sequence[Launch]) -> Timing:
         self._launch(launches, "time")
-        self._remember("time", len(launches), launches[0].kernel.handle.number)
         timeline, kernel = self._times(launches)
         self._clock += timeline
         speed = self.script.speed(_facts(launches[0]))
@@ -119,44 +116,34 @@ class FakeBackend:
         pass
 
     def _launch(self, launches: Sequence[Launch], stage: Stage) -> None:
-        """Run the last launch of each kernel and output: those before it write the same rows."""
-        last = {(launch.kernel.handle.number, id(launch.args[0])): launch for launch in launches}
-        last |= {
-            (launch.kernel.handle.number, id(_output(launch))): launch
-            for launch in launches[-_CHECKED_CALLS:]
-        }
-        for launch in {id(launch): launch for launch in last.values()}.values():
+        """Run the last launch of each kernel on each output: those before write the same rows."""
+        last = {(launch.kernel.handle.number, id(_output(launch))): launch for launch in launches}
+        for launch in last.values():
             kinds = self._faults(_facts(launch), "launch")
             if stage == "time":
                 kinds |= self._faults(_facts(launch), "time")
             else:
                 kinds.discard("wrong_when_timed")
-            self._fail(kinds)
-            build = launch.kernel.handle
-            build.programme.execute(launch)
-            _spoil(launch, kinds)
+            _fail(kinds)
+            _execute(launch, kinds)
         self._remember(stage, len(launches), launches[0].kernel.handle.number)
 
     def _times(self, launches: Sequence[Launch]) -> tuple[float, float]:
         """(timeline, sum of kernel times) of a sequence."""
-        counts = Counter(map(id, launches))
-        distinct = {id(launch): launch for launch in launches}
-        timeline = kernel = 0.0
         draw = random.Random(f"{self.script.seed} leg {self._history}")
-        factors: dict[int, float] = {}
-        for name, launch in distinct.items():
+        counts = Counter((launch.kernel.handle.number, launch.args[3:5]) for launch in launches)
+        examples = {(launch.kernel.handle.number, launch.args[3:5]): launch for launch in launches}
+        timeline = kernel = 0.0
+        for kind, launch in examples.items():
             build: _Build = launch.kernel.handle
             speed = self.script.speed(_facts(launch))
-            if build.number not in factors:
-                factor = math.exp(draw.gauss(0, 1) * speed.noise)
-                factor *= math.exp(self._offset(build.number) * speed.offset)
-                factor *= 1 + speed.drift * self._clock
-                slow = draw.random() < speed.slow_probability
-                factors[build.number] = factor * (speed.slow_factor if slow else 1.0)
+            factor = math.exp(draw.gauss(0, 1) * speed.noise)
+            factor *= math.exp(self._offset(build.number) * speed.offset)
+            factor *= 1 + speed.drift * self._clock
+            factor *= speed.slow_factor if draw.random() < speed.slow_probability else 1.0
             own = build.programme.bytes_moved(launch) / (speed.gbps * 1e9)
-            own *= counts[name] * factors[build.number]
-            kernel += own
-            timeline += own + counts[name] * speed.overhead
+            kernel += counts[kind] * own * factor
+            timeline += counts[kind] * (own * factor + speed.overhead)
         return timeline, kernel
 
     def _offset(self, number: int) -> float:
@@ -174,13 +161,6 @@ class FakeBackend:
                 if self._seen[fault] > fault.after:
                     kinds.add(fault.fault)
         return kinds
-
-    def _fail(self, kinds: set[Kind]) -> None:
-        for kind in ("crash", "hang"):
-            if kind in kinds:
-                _end(kind)
-        if "out_of_memory" in kinds:
-            raise MemoryError(f"{self.info.id} is out of memory (scripted)")
 
     def _remember(self, *what: object) -> None:
         self._history = zlib.crc32(repr(what).encode(), self._history)
@@ -221,22 +201,29 @@ def _log(text: str, message: str) -> str:
     return f"{name}:12:5: error: {message}"
 
 
-def _spoil(launch: Launch, kinds: set[Kind]) -> None:
-    """Put wrong numbers where a fault wants them."""
-    build: _Build = launch.kernel.handle
-    if "n" not in build.programme.sizes(launch):
+def _fail(kinds: set[Kind]) -> None:
+    if "crash" in kinds:
+        _end("crash")
+    if "hang" in kinds:
+        _end("hang")
+    if "out_of_memory" in kinds:
+        raise MemoryError("the device is out of memory (scripted)")
+
+
+def _execute(launch: Launch, kinds: set[Kind]) -> None:
+    """Run a kernel, and put wrong numbers where a fault wants them."""
+    programme: Programme = launch.kernel.handle.programme
+    if not kinds:
+        programme.execute(launch)
         return
-    n, y = int(build.programme.sizes(launch)["n"]), _output(launch)
-    write = partial(_write_rows, y)
+    n, y = int(programme.sizes(launch)["n"]), _output(launch)
+    before = y.read(4 * (n // 2), np.float32, 1).copy()
+    programme.execute(launch)
     if "wrong_last_row" in kinds:
-        write(n - 1, y.read(4 * (n - 1), np.float32, 1) + 1)
+        y.write(4 * (n - 1), y.read(4 * (n - 1), np.float32, 1) + 1)
     if kinds & {"wrong_everywhere", "wrong_when_timed"}:
-        write(0, y.read(0, np.float32, n) + 1)
+        y.write(0, y.read(0, np.float32, n) + 1)
     if "unwritten_row" in kinds:
-        write(n // 2, np.full(1, np.nan, np.float32))
+        y.write(4 * (n // 2), before)
     if "written_past_end" in kinds:
-        write(n, np.zeros(1, np.float32))
-
-
-def _write_rows(y: Memory, row: int, values: NDArray[np.float32]) -> None:
-    y.write(4 * row, values)
+        y.write(4 * n, np.zeros(1, np.float32))

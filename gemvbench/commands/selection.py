@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
 from gemvbench.commands.output import warn
 from gemvbench.device import DeviceInfo
@@ -14,9 +15,6 @@ from gemvbench.errors import Exit, UserError
 from gemvbench.messages import DeviceFound, ListDevices
 from gemvbench.models import find_model
 from gemvbench.process import WorkerDiedError, converse
-
-FAKE_SCRIPT = "GEMVBENCH_FAKE"
-"""Names the script of the fake back end; then it is the only one."""
 
 _RANK = ("cuda", "opencl")
 _INSTALL = (

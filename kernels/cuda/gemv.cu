@@ -31,6 +31,12 @@ gemv_row(const WT *__restrict__ w, const XT *__restrict__ x, float *__restrict__
     for (int r = 0; r < ROWS; r++)
         rows[r] = w + w_offset + (unsigned long long)min(row + r, n - 1) * k;
     x += x_offset;
+    // The compiler's own choice is best or close to it but for these two (H200: 5 to 15 %).
+#if ROWS == 4 && PACK == 1
+#pragma unroll 4
+#elif ROWS == 4 && PACK == 3
+#pragma unroll 2
+#endif
     for (unsigned i = threadIdx.x * WIDTH; i < k; i += BLOCK * WIDTH) {
         const Values xs = load_x(x + i);
 #pragma unroll

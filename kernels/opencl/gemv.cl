@@ -86,9 +86,9 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
         acc[r] = (acc_v)0;
     }
     x += x_offset;
-#if ROWS == 4
-    // NVIDIA's compiler alone does not unroll here, and loses a third; with fewer rows it
-    // does, and a pragma loses as much.
+#if ROWS == 4 && PACK > 0
+    // NVIDIA's compiler does not unroll this by itself, and loses a third (H200). With fewer
+    // rows or scalar loads it does, and a pragma loses as much.
     #pragma unroll 2
 #endif
     for (uint i = item << PACK; i < k; i += BLOCK << PACK) {
