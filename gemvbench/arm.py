@@ -112,19 +112,22 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The arm as the user would write it, without device and in the order of the axes."""
-        axes = [f"{axis}{_format_value(value)}" for axis, value in self.axes]
-        if self.file is not None:
-            head = [f"{self.file.name}={self.file.path}:{self.file.entry}"]
-        elif self.family == "row":
-            head = [] if axes else ["base"]
-        else:
-            head = [self.family]
-        suffix = f"@{self.revision}" if self.revision else ""
-        return "+".join(head + axes) + suffix
+        file = self.file
+        return self._with_head(f"{file.name}={file.path}:{file.entry}" if file else self.family)
+
+    @property
+    def label(self) -> str:
+        """The name for tables: a user's file goes by the name it was given."""
+        return self._with_head(self.file.name if self.file else self.family)
 
     @property
     def full_name(self) -> str:
         return f"{self.device}:{self.name}" if self.device else self.name
+
+    def _with_head(self, head: str) -> str:
+        axes = [f"{axis}{_format_value(value)}" for axis, value in self.axes]
+        words = (axes or ["base"]) if head == "row" else [head, *axes]
+        return "+".join(words) + (f"@{self.revision}" if self.revision else "")
 
 
 def parse_arm(text: str) -> Arm:
@@ -149,6 +152,9 @@ def parse_arm(text: str) -> Arm:
         if head not in FAMILIES and head not in _SPECIAL and _AXIS.fullmatch(head):
             family, words = "row", [head, *words]
     family = "row" if family == "base" else family
+    if match["revision"] and (file or family in HOST_FAMILIES):
+        what = "a file of your own" if file else f"{family}, which is no kernel here,"
+        raise UserError(f"Arm {text!r}: {what} has no revision; leave @{match['revision']} out.")
     return Arm(
         family=_known_family(family, text),
         axes=_parse_axes(family, words, text),

@@ -75,8 +75,10 @@ def make_entrants(
     several = len({device.id for _, device in pairs}) > 1
     entrants: dict[str, Entrant] = {}
     for arm, device in pairs:
-        label = f"{device.id}:{arm.name}" if several else arm.name
-        entrants.setdefault(label, Entrant(arm, device, label))
+        label = f"{device.id}:{arm.label}" if several else arm.label
+        entrant = entrants.setdefault(label, Entrant(arm, device, label))
+        if entrant.arm.file != arm.file:
+            raise UserError(f"Two files are both named {label!r}; give each a name of its own.")
     if len(entrants) == 1:
         raise UserError(
             f"Arm {arms[0].full_name} is the baseline itself, which every run already measures "

@@ -34,8 +34,26 @@ def apply_project_defaults(parser: argparse.ArgumentParser, folder: Path | None 
                 f"{path}: [tool.gemvbench] has {name!r}, which is no option of any command."
             )
         for sub in parsers:
-            if dest in {action.dest for action in sub._actions}:
-                sub.set_defaults(**{dest: value})
+            for action in sub._actions:
+                if action.dest == dest:
+                    sub.set_defaults(**{dest: _checked(path, name, value, action)})
+
+
+def _checked(path: Path, name: str, value: object, action: argparse.Action) -> object:
+    """The value as the option would have it from the command line."""
+    flag, many = action.nargs == 0, isinstance(action, argparse._AppendAction)
+    if many and isinstance(value, str):
+        value = [value]
+    if flag:
+        fits = isinstance(value, bool)
+    elif many:
+        fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    else:
+        fits = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if not fits:
+        wanted = "true or false" if flag else "a list of texts" if many else "a text or a number"
+        raise UserError(f"{path}: [tool.gemvbench] {name} has to be {wanted}.")
+    return value if flag or many else str(value)
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

@@ -67,7 +67,7 @@ def roof_jobs(device: DeviceInfo) -> tuple[KernelJob, ...]:
         shapes = [("read_strided", v, u, groups * g, b) for v, u, g, b in _GPU_ROOFS]
     return tuple(
         KernelJob(
-            arm=f"{entry}+vec{vec}+unroll{unroll}+groups{groups}+block{block}",
+            arm=f"{device.id}:{entry}+vec{vec}+unroll{unroll}+groups{groups}+block{block}",
             device=device.id,
             text=assemble(
                 f"{device.language}/roof.{suffix}",

@@ -70,11 +70,12 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
 def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization | HostArm | Declined:
     """Constants and geometry of `arm` for `case` on `device`. Pure; opens nothing."""
     if arm.family == AUTO:
-        chosen = specialize(recommend(case, device), case, device)
+        best = msgspec.structs.replace(recommend(case, device), revision=arm.revision)
+        chosen = specialize(best, case, device)
         step = Step("arm", AUTO, chosen.arm, f"the rule for a {device.kind} device")
         if isinstance(chosen, Declined):
-            return Declined(AUTO, chosen.reason)
-        return msgspec.structs.replace(chosen, arm=AUTO, steps=(step, *chosen.steps))
+            return Declined(arm.name, chosen.reason)
+        return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
     if arm.family in HOST_FAMILIES:
         if not device.is_cpu:
             return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
@@ -129,8 +130,8 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"FP16 accumulation needs FP16 operands, not {case.w} with {case.x}"
     if arm.family == "row" and case.x == "f32" and (arm.asked("pack") or 0) >= 1:
         return "an FP32 x declines load width; pack0 and base compute it"
-    block = arm.asked("block")
-    if block is not None and block > device.max_workgroup:
+    block = arm.value("block") if arm.family == "row" else 1
+    if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
     return None
 

@@ -20,6 +20,8 @@ from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Doing, Message, Refused, Request
 
 START_LIMIT = 120.0
+LIMIT_SCALE = "GEMVBENCH_LIMIT_SCALE"
+"""Environment variable, a factor of all time limits: tests of hangs then take seconds."""
 _LAST_WORDS = 600
 
 
@@ -43,17 +45,18 @@ def converse(request: Request) -> Iterator[Message]:
     """
     doing = Doing(stage="start", limit=START_LIMIT)
     decoder = msgspec.json.Decoder(Message)
+    scale = float(os.environ.get(LIMIT_SCALE, "1"))
     with tempfile.TemporaryFile() as errors, _spawn(errors) as process:
         lines = _read_in_background(process)
         _send(process, msgspec.json.encode(request))
         while True:
             try:
-                line = lines.get(timeout=doing.limit)
+                line = lines.get(timeout=doing.limit * scale)
             except queue.Empty:
-                reason = f"no sign of life for {doing.limit:.0f} s while at: {doing.stage}"
+                reason = f"no sign of life for {doing.limit * scale:.0f} s while at: {doing.stage}"
                 raise WorkerDiedError(doing, reason) from None
-            if line is None:
-                break
+            if line is None or not line.endswith(b"\n"):
+                break  # the end, or a message cut short by it
             message = decoder.decode(line)
             if isinstance(message, Refused):
                 raise UserError(message.text, Exit(message.code))

@@ -63,6 +63,13 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class _Stamp(msgspec.Struct, frozen=True):
+    """What tells records of different schemas apart."""
+
+    schema: int
+    version: str
+
+
 class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A worker that died: what it was at, and the arm that is charged ("" where none)."""
 
@@ -101,6 +108,7 @@ class Recorder:
         self._lines: list[Line] = []
         self._encoder = msgspec.json.Encoder()
         self._file: IO[bytes] | None = None
+        self._kept = path is not None
         if path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +124,11 @@ class Recorder:
     def run(self) -> Run:
         return Run(header=self.header, lines=tuple(self._lines))
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether every line so far is in the file."""
+        return self._kept
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -130,7 +143,7 @@ class Recorder:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        self._file = None
+        self._file, self._kept = None, False
         print(
             f"gemvbench: the record {self.path} cannot be written ({error.strerror}). The run "
             "goes on and its result is printed at the end; free space or name another place "
@@ -149,6 +162,8 @@ def read_record(path: Path) -> Run:
         raw = path.read_bytes().splitlines()
     except OSError as error:
         raise UserError(f"Record {path} cannot be read: {error.strerror}.") from error
+    if raw:
+        _check_schema(path, raw[0])
     decoder = msgspec.json.Decoder(Line)
     lines: list[Line] = []
     truncated = False
@@ -165,13 +180,21 @@ def read_record(path: Path) -> Run:
             ) from error
     if not lines or not isinstance(lines[0], Header):
         raise UserError(f"{path} does not start with a header; it is not a gemvbench record.")
-    if lines[0].schema != SCHEMA:
+    return Run(header=lines[0], lines=tuple(lines[1:]), truncated=truncated)
+
+
+def _check_schema(path: Path, first: bytes) -> None:
+    """Read apart from the rest of the header, which another schema may have otherwise."""
+    try:
+        stamp = msgspec.json.decode(first, type=_Stamp)
+    except msgspec.MsgspecError:
+        return  # no header at all, which the reader says better
+    if stamp.schema != SCHEMA:
         raise UserError(
-            f"{path} has schema {lines[0].schema} and this version reads {SCHEMA}; use the "
-            f"gemvbench that wrote it ({lines[0].version}).",
+            f"{path} has schema {stamp.schema} and this version reads {SCHEMA}; use the "
+            f"gemvbench that wrote it ({stamp.version}).",
             Exit.NO_DEVICE,
         )
-    return Run(header=lines[0], lines=tuple(lines[1:]), truncated=truncated)
 
 
 def default_path(command: str) -> Path:

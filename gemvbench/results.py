@@ -129,10 +129,12 @@ class _CaseView:
         refusal = self._refusal(choice)
         samples = self._sane(choice.label)
         if refusal is None and not samples:
-            refusal = ("UNDECIDED", "nothing was measured")
+            refusal = self._unmeasured()
         if not samples:
             assert refusal is not None
-            return msgspec.structs.replace(blank, verdict=refusal[0], reason=refusal[1])
+            return msgspec.structs.replace(
+                blank, verdict=refusal[0], reason=refusal[1], flags=self._flags(blank, None)
+            )
         measured = self._measured(blank, samples)
         if refusal is not None:
             return msgspec.structs.replace(measured, verdict=refusal[0], reason=refusal[1])
@@ -227,6 +229,16 @@ class _CaseView:
             if same and isinstance(line, Failed | Charged):
                 return "FAILED", f"{line.stage}: {line.reason}"
         return None
+
+    def _unmeasured(self) -> tuple[str, str]:
+        """Why an arm that is right in itself has no samples."""
+        for line in self.run.lines:
+            if isinstance(line, Charged) and line.case == self.case.id and not line.arm:
+                return "FAILED", f"{line.stage}: {line.reason}"
+        refusal = self._refusal(self.choices[0])
+        if refusal is not None:
+            return "UNDECIDED", f"the baseline {self.header.baseline} is {refusal[0]}"
+        return "UNDECIDED", "nothing was measured"
 
     def _is_verified(self, label: str) -> bool | None:
         found = self.verified.get(self.header.baseline if label == TWIN else label)

@@ -64,7 +64,7 @@ class Conductor:
     def compare(self, contests: Sequence[Contest]) -> Run:
         """Everything an A/B comparison needs; what was measured is kept whatever happens."""
         started = time.monotonic()
-        reason = "complete"
+        reason = "an error"
         try:
             ready = [contest.with_twin() for contest in self.verify(contests)]
             ready = self.calibrate([c for c in ready if c.can_be_compared()])
@@ -86,7 +86,9 @@ class Conductor:
         candidates = [job for device in self.devices for job in roof_jobs(device)]
         left = list(contests)
         self.progress.stage("calibrate", sum(len(c.jobs) for c in left) + len(candidates))
-        while left and self._calibrate_once(left, candidates):
+        while left and not self._calibrate_once(left, candidates):
+            if self._deaths >= _UNEXPLAINED_DEATHS:
+                return []
             left = [contest for contest in left if contest.can_be_compared()]
         return left
 
@@ -105,11 +107,12 @@ class Conductor:
                 done += 1
                 self.progress.advance(f"block {done}")
             elif self._deaths >= _UNEXPLAINED_DEATHS:
-                return "the device failed without an arm to charge"
+                break
             block += 1
             longest = max(longest, time.monotonic() - begun)
             left = [contest for contest in left if contest.can_be_compared()]
-        return "complete"
+        failed = self._deaths >= _UNEXPLAINED_DEATHS
+        return "the device failed without an arm to charge" if failed else "complete"
 
     def _verify_contest(self, contest: Contest) -> Contest:
         for device in self.devices:
@@ -149,7 +152,7 @@ class Conductor:
         return out
 
     def _calibrate_once(self, contests: list[Contest], candidates: list[KernelJob]) -> bool:
-        """One worker's calibration; True if it died and has to be tried without what killed it."""
+        """One worker's calibration; False if it died: try again without what killed it."""
         cases = [
             self._case_block(c, tuple(candidates) if c is contests[0] else ()) for c in contests
         ]
@@ -172,8 +175,8 @@ class Conductor:
             self._charge(death, contests[0].case)
             candidates[:] = [job for job in candidates if job.arm != death.doing.arm]
             self._drop(contests, death.doing.case, death.doing.arm)
-            return self._deaths < _UNEXPLAINED_DEATHS
-        return False
+            return False
+        return True
 
     def _keep_fastest(
         self, message: RoofMeasured, candidates: list[KernelJob], speeds: dict[str, float]

@@ -61,9 +61,11 @@ def revision_reader(revision: str) -> Reader:
     """Kernel files as they stood in a commit of the git checkout around the work folder."""
 
     def read(name: str) -> str:
-        shown = subprocess.run(
-            ["git", "show", f"{revision}:kernels/{name}"], capture_output=True, text=True
-        )
+        command = ["git", "show", "--end-of-options", f"{revision}:kernels/{name}"]
+        try:
+            shown = subprocess.run(command, capture_output=True, text=True)
+        except OSError as error:
+            raise UserError(f"Arm revision {revision!r} needs git: {error.strerror}.") from error
         if shown.returncode:
             raise UserError(
                 f"Arm revision {revision!r}: git has no kernels/{name} there "

@@ -74,6 +74,10 @@ def list_devices(backend: str) -> Iterator[DeviceFound]:
         from gemvbench.backend.fake import fake_devices
 
         yield from map(DeviceFound, fake_devices())
+    elif backend == "cuda":
+        from gemvbench.backend.cuda_devices import find_cuda_devices
+
+        yield from map(DeviceFound, find_cuda_devices())
     elif backend == "opencl":
         from gemvbench.backend.opencl_devices import describe, find_devices
 
@@ -85,6 +89,10 @@ def open_backend(info: DeviceInfo) -> Backend:
         from gemvbench.backend.fake import FakeBackend
 
         return FakeBackend(info)
+    if info.backend == "cuda":
+        from gemvbench.backend.cuda import CudaBackend
+
+        return CudaBackend(info)
     from gemvbench.backend.opencl import OpenCLBackend
     from gemvbench.backend.opencl_devices import find_devices
 

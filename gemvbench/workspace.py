@@ -97,12 +97,13 @@ class Workspace:
 
     def launches(self, kernel: Kernel, job: KernelJob, calls: int) -> list[Launch]:
         """`calls` launches on rotating weights, going on where the last ones ended."""
-        turns = [
-            Launch(kernel, job.workgroups, job.workgroup_size, args) for args in self._turn_args
-        ]
         start, size = self._next_turn, self.layout.turns
         self._next_turn = (start + calls) % size
-        return [turns[(start + index) % size] for index in range(calls)]
+        turns = [
+            Launch(kernel, job.workgroups, job.workgroup_size, self._turn_args[turn % size])
+            for turn in range(start, start + min(calls, size))
+        ]
+        return [turns[index % size] for index in range(calls)]
 
     def exact_sums_on_device(self, pattern: oracle.XPattern) -> NDArray[np.int64]:
         """Sums made by the device from the generator alone; W in memory is not read."""

@@ -30,6 +30,8 @@ def load(path: Path) -> bytes | None:
 
 def store(path: Path, binary: bytes) -> None:
     """Write in one step, so that no reader sees half a file; a full disk only costs time."""
+    if path.exists():
+        return
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)

@@ -59,7 +59,7 @@ class FakeBackend:
     _builds: int = 0
     _history: int = 0
     _clock: float = 0.0
-    _seen: Counter[Fault] = field(default_factory=Counter)
+    _seen: Counter[int] = field(default_factory=Counter)
     _offsets: dict[int, float] = field(default_factory=dict)
 
     def compile(self, text: str, entry: str) -> Kernel:
@@ -157,8 +157,8 @@ class FakeBackend:
         kinds: set[Kind] = set()
         for fault in self.script.faults:
             if fault.stage == stage and matches(fault.match, facts):
-                self._seen[fault] += 1
-                if self._seen[fault] > fault.after:
+                self._seen[id(fault)] += 1
+                if self._seen[id(fault)] > fault.after:
                     kinds.add(fault.fault)
         return kinds
 

@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gemvbench.errors import UserError
@@ -29,28 +31,35 @@ _LIBRARY_FOLDERS = (
 _NVIDIA = "libnvidia-opencl.so.1"
 
 
-def show_all_platforms() -> Path | None:
-    """Point the loader at a directory with every driver found; before the first platform query.
+@contextmanager
+def all_platforms_shown() -> Iterator[None]:
+    """Point the loader at every driver found, while the platforms are queried first.
 
-    Returns:
-        The directory, or None where the user's own OCL_ICD_VENDORS names a single file, which
-        is left as it is.
+    A user's own OCL_ICD_VENDORS that names a single file is left as it is.
+
+    Raises:
+        UserError: no room for a folder of a few lines.
     """
     named = os.environ.get(VARIABLE)
     if named and not Path(named).is_dir():
-        return None
-    registered = Path(named) if named else _SYSTEM_VENDORS
+        yield
+        return
     folder = Path(tempfile.mkdtemp(prefix="gemvbench-icd-"))
     try:
-        write_entries(folder, registered)
+        write_entries(folder, Path(named) if named else _SYSTEM_VENDORS)
+        os.environ[VARIABLE] = str(folder)
+        yield
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
         raise UserError(
             f"The list of OpenCL drivers cannot be written to {folder}: {error.strerror}. "
             "Free some space, or point TMPDIR at a folder that can be written."
         ) from error
-    os.environ[VARIABLE] = str(folder)
-    return folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if named is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = named
 
 
 def write_entries(folder: Path, registered: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import warnings
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ class OpenCLBackend:
     """One OpenCL device with one in-order, profiling queue."""
 
     def __init__(self, info: DeviceInfo, device: cl.Device) -> None:
+        # Compilers' remarks are no errors, and would fill the tail kept of standard error.
+        warnings.simplefilter("ignore", cl.CompilerWarning)
         self.info = info
         self._device = device
         self._context = cl.Context([device])
@@ -38,28 +41,29 @@ class OpenCLBackend:
     def compile(self, text: str, entry: str) -> Kernel:
         info = self.info
         path = binaries.binary_path(info.platform, info.version, info.driver, info.name, text)
-        program = self._load(binaries.load(path))
+        program = self._load(binaries.load(path)) or self._build(text)
         try:
-            if program is None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", cl.CompilerWarning)
-                    program = cl.Program(self._context, text).build(cache_dir=NO_CACHE)
-                binaries.store(path, _binary_of(program))
             handle = cl.Kernel(program, entry)
         except cl.Error as error:
-            raise CompileError(str(error)) from error
-        return Kernel(entry, handle, _binary_of(program))
+            raise CompileError(f"the compiled text has no kernel {entry!r}") from error
+        binary = _binary_of(program)
+        binaries.store(path, binary)
+        return Kernel(entry, handle, binary)
+
+    def _build(self, text: str) -> cl.Program:
+        try:
+            return cl.Program(self._context, text).build(cache_dir=NO_CACHE)
+        except cl.Error as error:
+            raise CompileError(compiler_log(str(error))) from error
 
     def _load(self, binary: bytes | None) -> cl.Program | None:
         """A program from a stored binary; None where there is none or it is of no use."""
         if binary is None:
             return None
         try:
-            program = cl.Program(self._context, [self._device], [binary])
-            program.build()
+            return cl.Program(self._context, [self._device], [binary]).build()
         except cl.Error:
             return None
-        return program
 
     def alloc(self, size: int) -> Buffer:
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
@@ -133,6 +137,12 @@ class OpenCLBackend:
             (launch.workgroup_size,),
             wait_for=wait,
         )
+
+
+def compiler_log(message: str) -> str:
+    """The compiler's own words in PyOpenCL's message of a failed build."""
+    log = message.partition("\n\nBuild on ")[2].partition(">:\n")[2] or message
+    return re.split(r"\n\s*\((?:options|source saved)", log)[0].strip()
 
 
 def _binary_of(program: cl.Program) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from gemvbench.backend.icd import show_all_platforms
+from gemvbench.backend.icd import all_platforms_shown
 from gemvbench.device import DeviceInfo
 
 NO_CACHE: Any = False
@@ -58,14 +57,11 @@ class Found:
 
 def find_devices() -> list[Found]:
     """Every OpenCL device of every driver that can be found."""
-    folder = show_all_platforms()
-    try:
-        platforms = cl.get_platforms()
-    except cl.LogicError:  # the loader's way to say that there is no platform
-        platforms = []
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+    with all_platforms_shown():
+        try:
+            platforms = cl.get_platforms()
+        except cl.LogicError:  # the loader's way to say that there is no platform
+            platforms = []
     used: Counter[str] = Counter()
     return [
         Found(

@@ -86,7 +86,8 @@ def _compare(
     document = comparison_document(summary)
     if cells:
         document = _with_matrices(document, summary, cells)
-    warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    if recorder.is_kept:
+        warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
     emit(document, options)
     return exit_code(summary, fail_on_slower=options.fail_on_slower)
 

@@ -23,24 +23,40 @@ def check_output(options: argparse.Namespace) -> None:
         raise UserError(f"--format {options.format!r} is unknown; use {', '.join(FORMATS)}.")
     if options.output and not Path(options.output).absolute().parent.is_dir():
         raise UserError(f"-o {options.output}: there is no such folder; create it first.")
+    if options.output and Path(options.output).is_dir():
+        raise UserError(f"-o {options.output} is a folder; name a file in it.")
 
 
 def emit(document: Document, options: argparse.Namespace) -> None:
     """Print, or write to -o; what cannot be written is printed, so that it is not lost."""
     if options.output is None:
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        sys.stdout.write(render(document, options.format, color=color))
-        sys.stdout.flush()
+        _print(render(document, options.format, color=color))
         return
     text = render(document, options.format)
     try:
         Path(options.output).write_text(text)
     except OSError as error:
-        sys.stdout.write(text)
+        _print(text)
         raise UserError(
             f"-o {options.output} cannot be written ({error.strerror}); the result was printed "
             "to standard output instead.",
             Exit.USAGE,
+        ) from error
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What the interpreter would flush at its exit goes nowhere either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UserError(
+            f"Standard output cannot be written ({error.strerror}). A run keeps its samples in a "
+            "record; `gemvbench report RECORD` shows its result again."
         ) from error
 
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
 from gemvbench.commands.output import warn
@@ -28,21 +29,37 @@ _DEFAULT_GPU = ((4096, 4096), (5120, 17408))
 def find_devices() -> dict[str, DeviceInfo]:
     """All devices by id, best first: GPUs before CPUs, CUDA before OpenCL.
 
-    A driver that kills the worker that asks is named and left out.
+    A driver that kills the worker that asks, or a back end that refuses, is named and left
+    out. Without a CUDA driver nobody is asked for CUDA.
+
+    Raises:
+        UserError: nothing was found, and a back end says why.
     """
-    backends = ("fake",) if os.environ.get(FAKE_SCRIPT) else ("opencl",)
     found: list[DeviceInfo] = []
-    for backend in backends:
+    refusals: list[UserError] = []
+    for backend in _backends():
         try:
             for message in converse(ListDevices(backend)):
                 if isinstance(message, DeviceFound):
                     found.append(message.device)
         except WorkerDiedError as death:
             warn(f"the {backend} drivers cannot all be listed: {death.reason}.")
+        except UserError as error:
+            refusals.append(error)
+    if refusals and not found:
+        raise refusals[0]
+    for refusal in refusals:
+        warn(str(refusal))
     found.sort(
         key=lambda info: (info.is_cpu, _RANK.index(info.backend) if info.backend in _RANK else 9)
     )
     return {info.id: info for info in found}
+
+
+def _backends() -> tuple[str, ...]:
+    if os.environ.get(FAKE_SCRIPT):
+        return ("fake",)
+    return _RANK if is_driver_installed() else ("opencl",)
 
 
 def choose_device(devices: Mapping[str, DeviceInfo], wanted: str | None) -> DeviceInfo:
@@ -100,7 +117,7 @@ def parse_seconds(text: str) -> float:
     Raises:
         UserError: anything else, or nothing positive.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", str(text).strip())
     value = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
     if value <= 0:
         raise UserError(f"--budget {text!r} is no time; write for example 60s or 2m.")

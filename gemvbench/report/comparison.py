@@ -66,7 +66,7 @@ def claim(result: Result) -> str:
     """One sentence a kernel author can repeat."""
     name = f"{result.arm} against {result.baseline}"
     if result.ratio is None or result.ci is None or result.verdict in ("WRONG", "FAILED"):
-        return f"{result.arm}: {result.verdict}. {result.reason}."
+        return f"{result.arm}: {result.verdict}, {result.reason.partition(chr(10))[0]}"
     bounds = f"ratio {units.ratio(result.ratio)}, interval {units.interval(result.ci)}"
     if result.verdict == "FASTER":
         said = f"FASTER, {units.ratio(result.ratio)}x the speed"

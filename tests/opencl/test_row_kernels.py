@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from functools import cache
 
@@ -30,22 +29,13 @@ _contexts: list[cl.Context] = []
 
 @cache
 def open_queue(name: str) -> cl.CommandQueue:
-    from gemvbench.backend.icd import show_all_platforms
+    from gemvbench.backend.opencl_devices import find_devices
 
-    folder = show_all_platforms()
-    try:
-        platforms = cl.get_platforms()
-    except cl.LogicError:
-        platforms = []
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-    for platform in platforms:
-        if platform.name.startswith(PLATFORMS[name]):
-            for device in platform.get_devices(cl.device_type.CPU):
-                context = cl.Context([device])
-                _contexts.append(context)
-                return cl.CommandQueue(context)
+    for found in find_devices():
+        if found.platform.name.startswith(PLATFORMS[name]):
+            context = cl.Context([found.device])
+            _contexts.append(context)
+            return cl.CommandQueue(context)
     pytest.skip(f"no {name} device here")
 
 

@@ -1,0 +1,53 @@
+// Kernels that go wrong each in its own way, with family row's convention.
+#define SIGNATURE                                                                   \
+    (__global const ushort *w, __global const ushort *x, __global volatile float *y, \
+     uint k, uint n, ulong w_offset, uint x_offset)
+
+static float dot(__global const ushort *w, __global const ushort *x, uint k) {
+    float sum = 0;
+    for (uint i = 0; i < k; i++)
+        sum += vload_half(i, (__global const half *)w) * vload_half(i, (__global const half *)x);
+    return sum;
+}
+
+#define ROW_DOT dot(w + w_offset + (ulong)row * k, x + x_offset, k)
+
+__kernel void all_right SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0)
+        y[row] = ROW_DOT;
+}
+
+__kernel void last_row_missing SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0 && row + 1 < n)
+        y[row] = ROW_DOT;
+}
+
+__kernel void last_column_missing SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0)
+        y[row] = dot(w + w_offset + (ulong)row * k, x + x_offset, k - 1);
+}
+
+__kernel void one_row_too_many SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0)
+        y[row] = ROW_DOT;
+    y[n] = 1.0f;
+}
+
+__kernel void one_column_too_many SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0)
+        y[row] = dot(w + w_offset + (ulong)row * k, x + x_offset, k + 1);
+}
+
+__kernel void endless SIGNATURE {
+    while (y[0] != 3.25f)
+        ;
+}
+
+__kernel void wild_pointer SIGNATURE {
+    y[0] = *(__global volatile float *)16;
+}

@@ -1,0 +1,172 @@
+"""The command line on real OpenCL runtimes for CPUs: PoCL and Intel's, where installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KERNELS = Path(__file__).parent / "kernels"
+PACKAGES = {"pocl": "pocl-binary-distribution", "intel": "intel-opencl-rt"}
+
+pytestmark = pytest.mark.opencl
+
+
+def installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@pytest.fixture(params=["pocl", pytest.param("intel", marks=pytest.mark.intel)])
+def device(request: pytest.FixtureRequest) -> str:
+    if not installed(PACKAGES[request.param]):
+        pytest.skip(f"{PACKAGES[request.param]} is not installed")
+    return str(request.param)
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gemvbench", *words],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def results(answer: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    return {result["arm"]: result for result in json.loads(answer.stdout)["results"]}
+
+
+def test_devices_finds_every_runtime_that_is_installed() -> None:
+    found = run("devices", "--format", "json")
+    assert found.returncode == 0, found.stderr
+    wanted = {name for name, package in PACKAGES.items() if installed(package)}
+    assert wanted <= {device["id"] for device in json.loads(found.stdout)}
+
+
+def test_ab_tells_a_clear_difference(device: str) -> None:
+    answer = run(
+        "ab", "--device", device, "--quick", "--arm", "auto", "--shape", "1024x512",
+        "--format", "json",
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    auto = results(answer)["auto"]
+    assert auto["verdict"] == "FASTER"
+    assert auto["ratio"] > 2
+    assert auto["blocks"] == 6
+    assert auto["verified"] is True
+    assert results(answer)["aa"]["verdict"] in ("SAME", "UNDECIDED")
+
+
+def test_two_runtimes_in_the_same_blocks() -> None:
+    if not all(map(installed, PACKAGES.values())):
+        pytest.skip("needs PoCL and Intel's runtime")
+    answer = run(
+        "ab", "--quick", "--shape", "512x256", "--baseline", "pocl:auto", "--arm", "intel:auto",
+        "--format", "json",
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    arm = results(answer)["intel:auto"]
+    assert (arm["device"], arm["baseline"], arm["blocks"]) == ("intel", "pocl:auto", 6)
+    assert {roof["device"] for roof in json.loads(answer.stdout)["roofs"]} == {"pocl", "intel"}
+
+
+@pytest.mark.parametrize("x", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("weights", ["f16", "bf16"])
+def test_verify_whole_ladder(device: str, weights: str, x: str) -> None:
+    """Odd k, n = 1, rows that do not divide n: every arm is right or declines."""
+    shapes = ("1x1", "7x5", "64x1", "250x33", "1000x301")
+    arms = ("pack0", "pack1", "pack2", "pack3", "pack3+rows2", "pack2+rows4+block64", "blockauto",
+            "cpu", "cpu+pack4", "cpu+pack0+accs1+items2", "auto", "frozen", "numpy")  # fmt: skip
+    words = [w for shape in shapes for w in ("--shape", shape)]
+    words += [w for arm in arms for w in ("--arm", arm)]
+    answer = run("verify", "--device", device, "--weights", weights, "--x", x, *words,
+                 "--format", "json")  # fmt: skip
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    verdicts = [record["verdict"] for record in json.loads(answer.stdout)]
+    assert set(verdicts) <= {"RIGHT", "DECLINED"}
+    declined = 3 + 2 if x == "f32" else 0  # a pack asked for by name, on FP32 x
+    assert verdicts.count("DECLINED") == declined * len(shapes)
+
+
+@pytest.mark.parametrize("offsets", [("2", "0"), ("0", "2"), ("4", "8"), ("16", "16")])
+def test_verify_offsets(device: str, offsets: tuple[str, str]) -> None:
+    answer = run(
+        "verify", "--device", device, "--shape", "512x9", "--w-offset", offsets[0],
+        "--x-offset", offsets[1],
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_verify_exact_sums_on_the_device(device: str) -> None:
+    """Over 2**26 elements the device makes the sums, and reads no weights for it."""
+    answer = run("verify", "--device", device, "--shape", "4096x16400", "--arm", "auto")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "64 sampled rows, first and last included" in " ".join(answer.stdout.split())
+
+
+WRONG = {
+    "last_row_missing": "(last)",
+    "last_column_missing": "last column",
+    "one_row_too_many": "bounds",
+    "one_column_too_many": "exact",
+}
+
+
+def test_wrong_kernels_are_wrong_and_named(device: str) -> None:
+    words = [w for name in ("all_right", *WRONG) for w in ("--arm", user_arm(name))]
+    answer = run("verify", "--device", device, "--shape", "96x40", *words, "--format", "json")
+    assert answer.returncode == 3, answer.stderr
+    by_arm: dict[str, list[dict[str, Any]]] = {}
+    for record in json.loads(answer.stdout):
+        by_arm.setdefault(record["arm"], []).append(record)
+    assert by_arm["all_right+block64"][0]["verdict"] == "RIGHT"
+    for name, sign in WRONG.items():
+        records = by_arm[f"{name}+block64"]
+        assert {record["verdict"] for record in records} == {"WRONG"}
+        assert any(sign in record["detail"] for record in records), records
+
+
+def test_crash_hang_and_wrong_cost_only_their_arm(device: str) -> None:
+    names = ("wild_pointer", "endless", "last_row_missing")
+    words = [w for arm in ("pack2", *map(user_arm, names)) for w in ("--arm", arm)]
+    answer = run(
+        "ab", "--device", device, "--quick", "--shape", "256x512", *words, "--format", "json",
+        GEMVBENCH_LIMIT_SCALE="0.1",
+    )  # fmt: skip
+    assert answer.returncode == 3, answer.stderr
+    assert "Traceback" not in answer.stderr
+    found = results(answer)
+    assert found["pack2"]["blocks"] == 6
+    crashed, hung, wrong = (found[f"{name}+block64"] for name in names)
+    assert [r["verdict"] for r in (crashed, hung, wrong)] == ["FAILED", "FAILED", "WRONG"]
+    assert "SIGSEGV" in crashed["reason"]
+    assert "no sign of life" in hung["reason"]
+
+
+def test_a_compiler_that_aborts_costs_only_its_arm() -> None:
+    if not installed(PACKAGES["pocl"]):
+        pytest.skip("needs PoCL")
+    arm = f"fma16={KERNELS}/fma16.cl:gemv_fma16+block64"
+    answer = run("verify", "--device", "pocl", "--shape", "64x8", "--arm", arm, "--arm", "pack2",
+                 "--format", "json")  # fmt: skip
+    verdicts = {record["arm"]: record for record in json.loads(answer.stdout)}
+    assert verdicts["pack2"]["verdict"] == "RIGHT"
+    # Not every CPU's PoCL has the fault; where it has, the abort is charged and named.
+    saw = verdicts["fma16+block64"]
+    assert saw["verdict"] == "RIGHT" or "SIGABRT" in saw["detail"]
+
+
+def user_arm(entry: str) -> str:
+    return f"{entry}={KERNELS}/faulty.cl:{entry}+block64"

@@ -1,0 +1,235 @@
+"""What will really be built, over the whole ladder: a silently weaker choice turns this red."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from conftest import make_device
+
+from gemvbench.arm import parse_arm
+from gemvbench.case import Gemv
+from gemvbench.jobs import identical, rows1_sibling
+from gemvbench.ladder import Declined, HostArm, Specialization, choose_block, specialize
+
+GPU = make_device(id="gpu0", kind="gpu", capabilities=("half_arithmetic",))
+CPU = make_device(id="cpu0", kind="cpu")
+NATIVE = make_device(id="cpu1", kind="cpu", capabilities=("half_native", "half_arithmetic"))
+F16C = make_device(id="cpu2", kind="cpu", capabilities=("half_f16c",))
+
+# Largest pack that fits k, by what k is a multiple of.
+K = {5119: 0, 5122: 1, 2880: 3, 5124: 2, 5128: 3, 5120: 3, 1: 0, 2: 1, 4: 2, 8: 3, 7: 0}
+
+
+def build(arm: str, device: Any = GPU, k: int = 5120, n: int = 96, **case: Any) -> Specialization:
+    outcome = specialize(parse_arm(arm), Gemv(k=k, n=n, **case), device)
+    assert isinstance(outcome, Specialization), outcome
+    return outcome
+
+
+def declined(arm: str, device: Any = GPU, k: int = 5120, **case: Any) -> str:
+    outcome = specialize(parse_arm(arm), Gemv(k=k, n=96, **case), device)
+    assert isinstance(outcome, Declined), outcome
+    assert outcome.arm == arm
+    return outcome.reason
+
+
+def steps(spec: Specialization, axis: str = "pack") -> list[tuple[str, str]]:
+    return [(step.asked, step.built) for step in spec.steps if step.axis == axis]
+
+
+@pytest.mark.parametrize("k", K)
+@pytest.mark.parametrize("asked", [0, 1, 2, 3])
+@pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
+def test_pack_falls_to_what_k_allows(k: int, asked: int, device: Any) -> None:
+    spec = build(f"pack{asked}", device, k)
+    built = min(asked, K[k])
+    assert spec.constant("PACK") == built
+    assert steps(spec) == [(str(p), str(p - 1)) for p in range(asked, built, -1)]
+    assert all(f"k = {k} is not a multiple of" in step.reason for step in spec.steps)
+
+
+@pytest.mark.parametrize(("k", "pack"), K.items())
+def test_the_default_pack_is_one_where_k_is_even(k: int, pack: int) -> None:
+    assert build("base", k=k).constant("PACK") == min(1, pack)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "pack"),
+    [
+        ({"w_offset": 0, "x_offset": 0}, 3),
+        ({"w_offset": 16}, 3),
+        ({"w_offset": 8}, 2),
+        ({"w_offset": 4}, 1),
+        ({"w_offset": 2}, 0),
+        ({"x_offset": 32}, 3),
+        ({"x_offset": 24}, 2),
+        ({"x_offset": 12}, 1),
+        ({"x_offset": 6}, 0),
+        ({"w_offset": 8, "x_offset": 4}, 1),
+        ({"w_offset": 2, "x_offset": 16}, 0),
+    ],
+)
+@pytest.mark.parametrize("w", ["f16", "bf16"])
+@pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
+def test_pack_falls_to_what_offsets_allow(offsets: Any, pack: int, w: str, device: Any) -> None:
+    spec = build("pack3", device, w=w, **offsets)
+    assert spec.constant("PACK") == pack
+    assert all("byte offset" in step.reason for step in spec.steps)
+    assert build("pack3", device, k=7, w=w, **offsets).constant("PACK") == 0
+
+
+@pytest.mark.parametrize("k", K)
+@pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
+def test_an_fp32_x_declines_load_width(k: int, device: Any) -> None:
+    base = build("base", device, k, x="f32")
+    assert base.constant("PACK") == 0
+    assert base.constant("X_TYPE") == "TYPE_F32"
+    assert [step.reason for step in base.steps] == ["an FP32 x declines load width"]
+    explicit = build("pack0", device, k, x="f32")
+    assert explicit.steps == ()
+    assert identical(base, explicit)
+    for pack in (1, 2, 3):
+        assert "FP32 x declines load width" in declined(f"pack{pack}", device, k, x="f32")
+
+
+@pytest.mark.parametrize(("w", "x"), [(w, x) for w in ("f16", "bf16") for x in ("f16", "bf16")])
+def test_types_travel_as_constants(w: str, x: str) -> None:
+    spec = build("pack2", w=w, x=x)
+    assert spec.constant("W_TYPE") == f"TYPE_{w.upper()}"
+    assert spec.constant("X_TYPE") == f"TYPE_{x.upper()}"
+    assert spec.constant("PACK") == 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 96])
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("block", [64, 128, 256, 512])
+def test_geometry(n: int, rows: int, block: int) -> None:
+    spec = build(f"pack2+rows{rows}+block{block}", n=n)
+    assert dict(spec.constants) == {
+        "W_TYPE": "TYPE_F16",
+        "X_TYPE": "TYPE_F16",
+        "PACK": 2,
+        "ROWS": rows,
+        "BLOCK": block,
+        "ACC": 32,
+        "HALF": "HALF_VLOAD",
+    }
+    assert (spec.workgroups, spec.workgroup_size) == (math.ceil(n / rows), block)
+    assert (spec.file, spec.entry) == ("opencl/gemv.cl", "gemv_row")
+
+
+@pytest.mark.parametrize(
+    ("loads", "block"),
+    list(
+        zip(
+            (1, 64, 65, 128, 200, 256, 360, 512, 640, 1280, 1440, 2176, 2560, 5120),
+            (64, 64, 64, 64, 64, 64, 64, 128, 128, 256, 64, 128, 512, 512),
+            strict=True,
+        )
+    ),
+)
+def test_blockauto_fits_the_row(loads: int, block: int) -> None:
+    assert choose_block(loads) == block
+    spec = build("pack0+blockauto", k=loads)
+    assert spec.constant("BLOCK") == spec.workgroup_size == block
+    assert steps(spec, "block") == [("auto", str(block))]
+
+
+def test_blockauto_counts_loads_after_the_ladder() -> None:
+    assert build("pack3+blockauto", k=4096).constant("BLOCK") == choose_block(512)
+    assert build("pack3+blockauto", k=4095).constant("BLOCK") == choose_block(4095)
+    small = make_device(kind="gpu", max_workgroup=64)
+    assert build("pack0+blockauto", small, k=5120).constant("BLOCK") == 64
+
+
+@pytest.mark.parametrize("arm", ["block512", "base", "pack2"])
+def test_blocks_the_device_has_not_are_declined(arm: str) -> None:
+    assert "exceed the 128 of tiny" in declined(arm, make_device(id="tiny", max_workgroup=128))
+
+
+def test_half_accumulation() -> None:
+    assert build("pack2+acc16").constant("ACC") == 16
+    assert "does not compute in FP16" in declined("pack2+acc16", CPU)
+    for types in ({"w": "bf16"}, {"x": "bf16"}, {"x": "f32"}):
+        assert "needs FP16 operands" in declined("acc16", **types)
+
+
+@pytest.mark.parametrize(
+    ("device", "half"), [(CPU, "HALF_BITS"), (NATIVE, "HALF_NATIVE"), (F16C, "HALF_F16C")]
+)
+@pytest.mark.parametrize("n", [1, 7, 5000])
+def test_the_cpu_family_follows_the_device(device: Any, half: str, n: int) -> None:
+    spec = build("cpu", device, n=n)
+    assert (spec.family, spec.entry, spec.file) == ("cpu", "gemv_cpu", "opencl/gemv_cpu.cl")
+    assert spec.constant("HALF") == half
+    assert (spec.constant("PACK"), spec.constant("ACCS")) == (3, 4)
+    assert spec.workgroup_size == 1
+    assert spec.workgroups == min(32, n)
+    assert build("cpu+items8+accs2+pack4", device, n=n).workgroups == min(8, n)
+
+
+@pytest.mark.parametrize(("k", "pack"), [*K.items(), (5136, 4)])
+def test_the_cpu_family_falls_too(k: int, pack: int) -> None:
+    pack = 4 if k % 16 == 0 else pack
+    assert build("cpu+pack4", CPU, k).constant("PACK") == pack
+    assert build("cpu", CPU, k).constant("PACK") == min(3, pack)
+    assert build("cpu", CPU, k, x="f32").constant("PACK") == min(3, pack)
+
+
+@pytest.mark.parametrize("device", [GPU, make_device(id="big", kind="gpu")])
+def test_cpu_arms_are_for_cpus(device: Any) -> None:
+    assert "is for CPUs" in declined("cpu", device)
+    assert "runs on the host" in declined("numpy", device)
+    assert isinstance(specialize(parse_arm("numpy"), Gemv(k=8, n=8), CPU), HostArm)
+
+
+def test_a_cuda_file_is_declined_here() -> None:
+    assert "is not opencl" in declined("mine=a/b.cu:e")
+    spec = build("mine=a/b.cl:e+pack2")
+    assert (spec.file, spec.entry, spec.user_file) == ("a/b.cl", "e", True)
+    assert spec.constant("PACK") == 2
+
+
+def test_frozen_has_no_levers() -> None:
+    spec = build("frozen")
+    assert dict(spec.constants) == {"W_TYPE": "TYPE_F16", "X_TYPE": "TYPE_F16"}
+    assert (spec.workgroups, spec.workgroup_size) == (96, 128)
+
+
+@pytest.mark.parametrize(("k", "pack"), K.items())
+def test_auto_on_a_gpu_is_pack3_with_its_ladder(k: int, pack: int) -> None:
+    spec = build("auto", GPU, k)
+    assert (spec.arm, spec.family, spec.constant("PACK")) == ("auto", "row", pack)
+    assert steps(spec, "arm") == [("auto", "pack3")]
+    assert identical(spec, build("pack3", GPU, k))
+
+
+@pytest.mark.parametrize("device", [CPU, NATIVE, F16C])
+@pytest.mark.parametrize("x", ["f16", "f32"])
+def test_auto_on_a_cpu_is_the_cpu_family(device: Any, x: str) -> None:
+    spec = build("auto", device, x=x)
+    assert (spec.arm, spec.family, spec.entry) == ("auto", "cpu", "gemv_cpu")
+    assert spec.constant("PACK") == (4 if device is NATIVE else 3)
+
+
+def test_auto_with_an_fp32_x_on_a_gpu_is_base() -> None:
+    spec = build("auto", x="f32")
+    assert (spec.family, spec.constant("PACK")) == ("row", 0)
+
+
+def test_a_revision_stays_with_auto() -> None:
+    spec = build("auto@v0.1")
+    assert (spec.arm, spec.revision) == ("auto@v0.1", "v0.1")
+    assert not identical(spec, build("auto"))
+
+
+def test_siblings_differ_in_rows_alone() -> None:
+    sibling = rows1_sibling(parse_arm("pack2+rows4"), Gemv(k=512, n=9), GPU)
+    assert sibling is not None
+    assert "#define ROWS 1\n" in sibling.text
+    assert "#define PACK 2\n" in sibling.text
+    assert sibling.workgroups == 9
+    for arm in ("pack2", "auto", "frozen", "cpu"):
+        assert rows1_sibling(parse_arm(arm), Gemv(k=512, n=9), CPU) is None

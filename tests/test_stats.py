@@ -1,0 +1,177 @@
+"""Statistics against naive code, SciPy, and small seeded simulations."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from gemvbench.messages import Leg, Sample
+from gemvbench.stats import (
+    MIN_BLOCKS,
+    Interval,
+    block_effects,
+    decide,
+    family_level,
+    hodges_lehmann,
+    min_detectable_effect,
+    pass_logs,
+    t_interval,
+)
+
+
+def leg(calls: int, seconds: float) -> Leg:
+    return Leg(
+        calls=calls, timeline=seconds, kernel=None, host=seconds, enqueue=0.0, queued_ahead=True
+    )
+
+
+def sample(arm: str, seconds: float, block: int = 0, pass_: int = 0) -> Sample:
+    """A measurement of `seconds` a call, with a set-up of 1 ms that cancels."""
+    return Sample(
+        block=block,
+        case="c",
+        pass_=pass_,
+        slot=0,
+        arm=arm,
+        long=leg(9, 0.001 + 9 * seconds),
+        short=leg(1, 0.001 + seconds),
+    )
+
+
+def interval(low: float, high: float, blocks: int = 6) -> Interval:
+    return Interval((low + high) / 2, low, high, blocks, 0.01)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 11])
+def test_hodges_lehmann_is_the_median_of_walsh_averages(size: int) -> None:
+    values = list(np.random.default_rng(size).standard_t(3, size))
+    walsh = [(a + b) / 2 for a, b in combinations_with_replacement(values, 2)]
+    assert hodges_lehmann(values) == pytest.approx(statistics.median(walsh), abs=1e-15)
+
+
+def test_hodges_lehmann_bears_an_outlier() -> None:
+    assert abs(hodges_lehmann([0.0, 0.01, -0.01, 0.0, 0.005, 9.0])) < 0.02
+    assert hodges_lehmann([x + 5 for x in (1.0, 2.0, 4.0)]) == pytest.approx(
+        5 + hodges_lehmann([1.0, 2.0, 4.0])
+    )
+
+
+@pytest.mark.parametrize("level", [0.9, 0.99, 0.9975])
+def test_t_interval_is_scipys(level: float) -> None:
+    effects = list(np.random.default_rng(1).normal(0.02, 0.01, 6))
+    found = t_interval(effects, level)
+    low, high = scipy_stats.t.interval(
+        level, 5, loc=np.mean(effects), scale=scipy_stats.sem(effects)
+    )
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.blocks == 6
+    assert found.ratio == pytest.approx(math.exp(np.mean(effects)))
+    assert found.ci == pytest.approx((math.exp(low), math.exp(high)))
+
+
+@pytest.mark.parametrize("effects", [[], [0.1]])
+def test_too_few_blocks_bound_nothing(effects: list[float]) -> None:
+    found = t_interval(effects, 0.99)
+    assert (found.low, found.high) == (-math.inf, math.inf)
+    assert min_detectable_effect(found, 0.99) == math.inf
+    assert decide(found, 0.01)[0] == "UNDECIDED"
+
+
+def simulate(effect: float, offset: float, runs: int, seed: int) -> list[Interval]:
+    """Runs of 6 blocks of 6 passes with noise of 0.5 % a pass and offsets by block."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(runs):
+        passes = effect + draw.normal(0, offset, (6, 1)) + draw.normal(0, 0.005, (6, 6))
+        found.append(t_interval([hodges_lehmann(list(row)) for row in passes], 0.99))
+    return found
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.003])
+def test_coverage_and_false_alarms(offset: float) -> None:
+    """At 1 %, at most 18 alarms in 1,000 (3 standard deviations over); offsets or not."""
+    runs = simulate(0.0, offset, 1000, seed=5)
+    assert sum(decide(run, 0.01)[0] in ("FASTER", "SLOWER") for run in runs) <= 18
+    shifted = simulate(0.01, offset, 1000, seed=6)
+    assert sum(run.low <= 0.01 <= run.high for run in shifted) >= 980
+
+
+def test_a_real_effect_is_found() -> None:
+    runs = simulate(0.02, 0.003, 200, seed=7)
+    assert sum(decide(run, 0.01)[0] == "FASTER" for run in runs) >= 190
+    assert not any(decide(run, 0.01)[0] == "SLOWER" for run in runs)
+
+
+def test_min_detectable_effect_is_found_nine_times_in_ten() -> None:
+    sd, level = 0.004, 0.99
+    typical = Interval(0.0, 0.0, 0.0, 6, sd)
+    effect = min_detectable_effect(typical, level)
+    draw = np.random.default_rng(8)
+    effects = draw.normal(effect, sd, (2000, 6))
+    found = sum(t_interval(list(row), level).low > 0 for row in effects)
+    assert 0.82 <= found / 2000 <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.001, 0.2, "FASTER"),
+        (0.001, 0.002, "FASTER"),
+        (-0.2, -0.001, "SLOWER"),
+        (-0.009, 0.009, "SAME"),
+        (0.0, 0.009, "SAME"),
+        (-0.009, 0.011, "UNDECIDED"),
+        (-0.011, 0.009, "UNDECIDED"),
+        (-math.inf, math.inf, "UNDECIDED"),
+    ],
+)
+def test_decide(low: float, high: float, verdict: str) -> None:
+    assert decide(interval(low, high), 0.01) == (verdict, None)
+
+
+def test_the_bound_of_same_is_a_ratio() -> None:
+    """Inside +-1 % means ratios 1/1.01 to 1.01."""
+    edge = math.log1p(0.01)
+    assert decide(interval(-edge, edge), 0.01)[0] == "SAME"
+    assert decide(interval(-edge, edge + 1e-9), 0.01)[0] == "UNDECIDED"
+
+
+@pytest.mark.parametrize("blocks", range(2, MIN_BLOCKS))
+def test_fewer_than_six_blocks_decide_nothing(blocks: int) -> None:
+    verdict, reason = decide(interval(0.1, 0.2, blocks), 0.01)
+    assert verdict == "UNDECIDED"
+    assert reason == f"only {blocks} of at least 6 blocks"
+    assert MIN_BLOCKS == 6
+
+
+def test_family_level_is_bonferronis() -> None:
+    assert family_level(0.99, 1) == pytest.approx(0.99)
+    assert family_level(0.99, 4) == pytest.approx(0.9975)
+    assert family_level(0.99, 0) == pytest.approx(0.99)
+
+
+def test_effects_are_paired_within_passes() -> None:
+    """A drift that is common to a pass cancels; the baseline is the mean of base and twin."""
+    samples = [
+        sample(arm, seconds * drift, block, pass_)
+        for block in range(2)
+        for pass_, drift in enumerate((1.0, 1.5, 3.0))
+        for arm, seconds in (("base", 1e-3), ("aa", 1.1e-3), ("x", 0.5e-3))
+    ]
+    effects = block_effects(pass_logs(samples), "x", ["base", "aa"])
+    assert effects == pytest.approx([math.log(2) + math.log(1.1) / 2] * 2)
+    assert block_effects(pass_logs(samples), "base", ["x"]) == pytest.approx([-math.log(2)] * 2)
+
+
+def test_a_missing_leg_removes_its_pair_only() -> None:
+    samples = [sample("base", 1e-3, pass_=p) for p in range(3)]
+    samples += [sample("x", 1e-3, pass_=0), sample("x", -1e-3, pass_=1), sample("x", 2e-3, pass_=2)]
+    logs = pass_logs(samples)
+    assert "x" not in logs[0, 1]
+    assert block_effects(logs, "x", ["base"]) == pytest.approx([-math.log(2) / 2])
+    assert block_effects(logs, "gone", ["base"]) == []
