@@ -44,6 +44,7 @@ FAMILIES: dict[str, Family] = {
             "rows": (1, 2, 4),
             "block": (256, 64, 128, 512, AUTO_VALUE),
             "acc": (32, 16),
+            "unroll": (AUTO_VALUE, 1, 2, 4, 8),
         },
     ),
     "cpu": Family(

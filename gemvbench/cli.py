@@ -85,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         "pack 0, 1, 2 by rows 1, 2, 4.",
     )
     sweep.add_argument("--family", default="row", help="family of the grid (default: row)")
-    for axis in ("pack", "rows", "block", "acc", "accs", "items"):
+    for axis in ("pack", "rows", "block", "acc", "unroll", "accs", "items"):
         sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)

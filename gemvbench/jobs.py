@@ -84,7 +84,12 @@ def roof_jobs(device: DeviceInfo) -> tuple[KernelJob, ...]:
 _CPU_ROOFS: Sequence[tuple[int, int, int]] = ((4, 2, 32), (4, 8, 8), (8, 8, 16))
 """(uints per load, loads in flight, work-items)."""
 
-_GPU_ROOFS: Sequence[tuple[int, int, int, int]] = ((4, 4, 8, 256), (4, 8, 4, 512), (4, 2, 16, 256))
+_GPU_ROOFS: Sequence[tuple[int, int, int, int]] = (
+    (4, 4, 16, 256),
+    (4, 8, 16, 256),
+    (4, 2, 32, 256),
+    (8, 2, 16, 512),
+)
 """(uints per load, loads in flight, workgroups per compute unit, workgroup size)."""
 
 

@@ -151,6 +151,7 @@ def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
             Step("block", "auto", str(block), f"chosen for rows of {case.k >> pack} loads")
         )
     constants: Constants = {"PACK": pack, "ROWS": rows, "BLOCK": block, "ACC": arm.value("acc")}
+    constants["UNROLL"] = max(0, arm.value("unroll"))  # 0: the compiler's choice
     if device.language == "opencl":
         # Intel's CPU compiler gets scalar half loads wrong in workgroup-per-row kernels.
         constants["HALF"] = "HALF_BITS" if device.is_cpu else "HALF_VLOAD"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from typing import BinaryIO
 
 import msgspec
@@ -32,14 +31,20 @@ from gemvbench.messages import (
 from gemvbench.verify import Verifier
 
 
-def main() -> int:
+_OPEN: dict[str, Backend] = {}
+"""Kept until the process ends: some drivers abort when a context is released."""
+
+
+def main() -> None:
+    """Answer the request, and leave at once: drivers crash while they are torn down."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     channel = _take_stdout()
     encoder = msgspec.json.Encoder()
     for message in _answer_or_refuse(request):
         channel.write(encoder.encode(message) + b"\n")
         channel.flush()
-    return 0
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _answer_or_refuse(request: Request) -> Iterator[Message]:
@@ -56,17 +61,15 @@ def answer(request: Request) -> Iterator[Message]:
         return
     devices = (request.device,) if isinstance(request, Verify) else request.devices
     watch = Stopwatch()
-    with ExitStack() as stack:
-        with watch.part("open"):
-            backends = {
-                info.id: stack.enter_context(closing(open_backend(info))) for info in devices
-            }
-        if isinstance(request, Verify):
-            yield from Verifier(backends[request.device.id], request).messages()
-        elif isinstance(request, Calibrate):
-            yield from calibrate(backends, request, watch)
-        else:
-            yield from run_block(backends, request, watch)
+    with watch.part("open"):
+        backends = {info.id: open_backend(info) for info in devices}
+    _OPEN.update(backends)
+    if isinstance(request, Verify):
+        yield from Verifier(backends[request.device.id], request).messages()
+    elif isinstance(request, Calibrate):
+        yield from calibrate(backends, request, watch)
+    else:
+        yield from run_block(backends, request, watch)
 
 
 def list_devices(backend: str) -> Iterator[DeviceFound]:
@@ -110,4 +113,4 @@ def _take_stdout() -> BinaryIO:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

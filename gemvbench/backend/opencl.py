@@ -45,25 +45,27 @@ class OpenCLBackend:
         try:
             handle = cl.Kernel(program, entry)
         except cl.Error as error:
-            raise CompileError(f"the compiled text has no kernel {entry!r}") from error
+            raise CompileError(f"no kernel {entry!r} in what was compiled: {error}") from error
         binary = _binary_of(program)
         binaries.store(path, binary)
         return Kernel(entry, handle, binary)
 
     def _build(self, text: str) -> cl.Program:
         try:
-            return cl.Program(self._context, text).build(cache_dir=NO_CACHE)
+            program: cl.Program = cl.Program(self._context, text).build(cache_dir=NO_CACHE)
         except cl.Error as error:
             raise CompileError(compiler_log(str(error))) from error
+        return program
 
     def _load(self, binary: bytes | None) -> cl.Program | None:
         """A program from a stored binary; None where there is none or it is of no use."""
         if binary is None:
             return None
         try:
-            return cl.Program(self._context, [self._device], [binary]).build()
+            program: cl.Program = cl.Program(self._context, [self._device], [binary]).build()
         except cl.Error:
             return None
+        return program
 
     def alloc(self, size: int) -> Buffer:
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)

@@ -50,6 +50,8 @@ class ScriptedDevice(_Strict, frozen=True, kw_only=True):
     id: str = "fake0"
     kind: Literal["cpu", "gpu"] = "cpu"
     memory: int = 8 << 30
+    free: int = 0
+    """What it says is free: more than `memory` is a lie, 0 the truth."""
     cache: int = 1 << 20
     units: int = 4
     max_workgroup: int = 1024
@@ -68,8 +70,8 @@ class ScriptedDevice(_Strict, frozen=True, kw_only=True):
             compute_units=self.units,
             max_workgroup=self.max_workgroup,
             memory_bytes=self.memory,
-            max_alloc_bytes=self.memory,
-            free_bytes=self.memory,
+            max_alloc_bytes=max(self.free, self.memory),
+            free_bytes=self.free or self.memory,
             cache_bytes=self.cache,
             capabilities=self.capabilities,
         )

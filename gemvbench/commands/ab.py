@@ -25,7 +25,7 @@ from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
 
 _SWEEP = {"pack": (0, 1, 2), "rows": (1, 2, 4)}
-_AXES = ("pack", "rows", "block", "acc", "accs", "items")
+_AXES = ("pack", "rows", "block", "acc", "unroll", "accs", "items")
 
 
 def run_ab(options: argparse.Namespace) -> Exit:

@@ -2,11 +2,15 @@
 // consecutive threads read consecutive packs, and one loaded x pack serves every row.
 //
 // Constants: those of types.h, and ROWS (1, 2, 4) and BLOCK (64 to 512, whole warps).
+// UNROLL fixes how many loads of a row are in flight; 0 leaves it to the compiler.
 // The block count is ceil(n / ROWS). ACC 16 keeps half sums per thread; the reduction over
 // the block is in float, which costs nothing and keeps its error out of the figure.
 // Every fused operation is written out, so the bits do not depend on ROWS.
 #include "types.h"
 
+#ifndef UNROLL
+#define UNROLL 0
+#endif
 #define WARP 32
 #define WARPS (BLOCK / WARP)
 
@@ -32,7 +36,9 @@ gemv_row(const WT *__restrict__ w, const XT *__restrict__ x, float *__restrict__
         rows[r] = w + w_offset + (unsigned long long)min(row + r, n - 1) * k;
     x += x_offset;
     // The compiler's own choice is best or close to it but for these two (H200: 5 to 15 %).
-#if ROWS == 4 && PACK == 1
+#if UNROLL > 0
+#pragma unroll UNROLL
+#elif ROWS == 4 && PACK == 1
 #pragma unroll 4
 #elif ROWS == 4 && PACK == 3
 #pragma unroll 2

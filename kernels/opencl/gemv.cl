@@ -2,9 +2,14 @@
 // consecutive items read consecutive packs, and one loaded x pack serves every row.
 //
 // Constants: those of types.h, and ROWS (1, 2, 4) and BLOCK (a power of two, 64 to 512).
+// UNROLL fixes how many loads of a row are in flight; 0 leaves it to the compiler.
 // The group count is ceil(n / ROWS). ACC 16 keeps half sums per item; the reduction over
 // the workgroup is in float, which costs nothing and keeps its error out of the figure.
 #include "types.h"
+
+#ifndef UNROLL
+#define UNROLL 0
+#endif
 
 // The bits may not depend on ROWS, so nobody but this file decides what is fused: the
 // built-in where a GPU has it in hardware (NVIDIA's compiler does not say so; CPUs get
@@ -86,7 +91,15 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
         acc[r] = (acc_v)0;
     }
     x += x_offset;
-#if ROWS == 4 && PACK > 0
+#if UNROLL == 1
+    #pragma unroll 1
+#elif UNROLL == 2
+    #pragma unroll 2
+#elif UNROLL == 4
+    #pragma unroll 4
+#elif UNROLL == 8
+    #pragma unroll 8
+#elif ROWS == 4 && PACK > 0
     // NVIDIA's compiler does not unroll this by itself, and loses a third (H200). With fewer
     // rows or scalar loads it does, and a pragma loses as much.
     #pragma unroll 2

@@ -163,9 +163,8 @@ def test_a_compiler_that_aborts_costs_only_its_arm() -> None:
                  "--format", "json")  # fmt: skip
     verdicts = {record["arm"]: record for record in json.loads(answer.stdout)}
     assert verdicts["pack2"]["verdict"] == "RIGHT"
-    # Not every CPU's PoCL has the fault; where it has, the abort is charged and named.
-    saw = verdicts["fma16+block64"]
-    assert saw["verdict"] == "RIGHT" or "SIGABRT" in saw["detail"]
+    # Not every CPU's PoCL has the fault; where it has, the arm alone is charged.
+    assert verdicts["fma16+block64"]["verdict"] in ("RIGHT", "FAILED")
 
 
 def user_arm(entry: str) -> str:
