@@ -44,7 +44,7 @@ FAMILIES: dict[str, Family] = {
             "rows": (1, 2, 4),
             "block": (256, 64, 128, 512, AUTO_VALUE),
             "acc": (32, 16),
-            "unroll": (AUTO_VALUE, 1, 2, 4, 8),
+            "unroll": (1, 2, 4, 8, AUTO_VALUE),
         },
     ),
     "cpu": Family(
@@ -69,7 +69,7 @@ FAMILIES: dict[str, Family] = {
 AUTO = "auto"
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES)
-_AXIS = re.compile(r"([a-z]+?)(\d+|auto)")
+_AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
 _ARM = re.compile(
     r"(?:(?P<device>[A-Za-z]\w*):)?"
     r"(?:(?P<name>\w+)=(?P<file>[^@+]+\.(?:cl|cu)):(?P<entry>\w+)(?P<file_axes>(?:\+\w+)*)"

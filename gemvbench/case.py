@@ -76,10 +76,10 @@ def parse_shape(text: str) -> tuple[int, int]:
     Raises:
         UserError: anything else.
     """
-    match = re.fullmatch(r"\s*(-?\d+)\s*[xX]\s*(-?\d+)\s*", text)
+    match = re.fullmatch(r"\s*(-?\d{1,30})\s*[xX]\s*(-?\d{1,30})\s*", text)
     if match is None:
         raise UserError(
-            f"--shape {text!r} is not a shape. Write KxN, in_features times out_features, "
+            f"--shape {text[:80]!r} is not a shape. Write KxN, in_features times out_features, "
             "for example --shape 5120x17408."
         )
     return int(match[1]), int(match[2])

@@ -118,6 +118,13 @@ def draw_padding(seed: int, block: int, case: Gemv) -> int:
     return random.Random(f"padding {seed} {block} {case.id}").randrange(1, 64) * 65536
 
 
+def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Gemv) -> tuple[str, ...]:
+    """The order in which a block loads its kernels: a fixed one would place them alike always."""
+    drawn = list(labels)
+    random.Random(f"load {seed} {block} {case.id}").shuffle(drawn)
+    return tuple(drawn)
+
+
 def _stream_bytes(device: DeviceInfo) -> int:
     """Several times the last-level cache; on a GPU enough for TLBs and DRAM rows to be cold."""
     if device.is_cpu:

@@ -30,7 +30,7 @@ from gemvbench.messages import (
     Verified,
     Verify,
 )
-from gemvbench.plan import ROOF, TWIN, draw_padding, plan_lengths, plan_slots
+from gemvbench.plan import ROOF, TWIN, draw_load_order, draw_padding, plan_lengths, plan_slots
 from gemvbench.process import WorkerDiedError, converse
 from gemvbench.record import Charged, Ended, Recorder, Run, Settings
 
@@ -221,8 +221,11 @@ class Conductor:
         slots = plan_slots(arms, lengths, block=block, passes=settings.passes, seed=settings.seed)
         digests = {arm: self._digests.get((case, arm), "") for arm in contest.labels}
         digests[TWIN] = digests.get(contest.baseline, "")
+        loaded = draw_load_order(contest.labels, settings.seed, block, contest.case)
+        by_label = {job.arm: job for job in contest.jobs}
         return msgspec.structs.replace(
             case_block,
+            jobs=tuple(by_label[label] for label in loaded),
             slots=slots,
             digests=digests,
             padding=draw_padding(settings.seed, block, contest.case),

@@ -30,7 +30,6 @@ from gemvbench.messages import (
 )
 from gemvbench.verify import Verifier
 
-
 _OPEN: dict[str, Backend] = {}
 """Kept until the process ends: some drivers abort when a context is released."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -66,11 +67,21 @@ def start(folder: Path, script: Path, *words: object, **env: str) -> subprocess.
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_heed_interrupts,
     )
 
 
+def _heed_interrupts() -> None:
+    """A shell's background jobs ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def finish(process: subprocess.Popen[str]) -> Answer:
-    out, err = process.communicate(timeout=120)
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it ends its workers
+        raise
     assert "Traceback" not in err, err
     return Answer(process.returncode, out, err)
 

@@ -114,6 +114,7 @@ def test_geometry(n: int, rows: int, block: int) -> None:
         "ROWS": rows,
         "BLOCK": block,
         "ACC": 32,
+        "UNROLL": 0,
         "HALF": "HALF_VLOAD",
     }
     assert (spec.workgroups, spec.workgroup_size) == (math.ceil(n / rows), block)
@@ -168,6 +169,19 @@ def test_the_cpu_family_follows_the_device(device: Any, half: str, n: int) -> No
     assert spec.workgroup_size == 1
     assert spec.workgroups == min(32, n)
     assert build("cpu+items8+accs2+pack4", device, n=n).workgroups == min(8, n)
+
+
+def test_slow_conversions_of_x_are_made_once() -> None:
+    """Where halves are converted by integer operations, and x is small enough to keep."""
+    assert build("cpu", CPU, 5120).constant("X_CACHE") == 5120
+    assert build("cpu", CPU, 17408).constant("X_CACHE") is None
+    assert build("cpu", CPU, 5120, x="f32").constant("X_CACHE") is None
+    assert build("cpu", F16C, 5120).constant("X_CACHE") is None
+
+
+@pytest.mark.parametrize(("axis", "constant"), [("auto", 0), ("1", 1), ("2", 2), ("8", 8)])
+def test_unroll(axis: str, constant: int) -> None:
+    assert build(f"unroll{axis}").constant("UNROLL") == constant
 
 
 @pytest.mark.parametrize(("k", "pack"), [*K.items(), (5136, 4)])

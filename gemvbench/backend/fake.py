@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gemvbench.backend.base import Kernel, Launch, Timing
 from gemvbench.backend.fake_kernels import ENTRIES, Memory, Programme
-from gemvbench.backend.script import Fault, Kind, Script, Stage, matches, read_script
+from gemvbench.backend.script import Kind, Script, Stage, matches, read_script
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 

@@ -183,7 +183,7 @@ def _pci(device: cl.Device, extensions: list[str]) -> str | None:
         slot: Any = device.get_info(cl.device_info.PCI_SLOT_ID_NV)
     except cl.Error:
         return None
-    return f"{domain:04x}:{bus:02x}:{slot >> 3:02x}.{slot & 7:x}"
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.0"  # a GPU's own function is 0
 
 
 def _is_cpu(device: cl.Device) -> bool:

@@ -14,7 +14,17 @@ from gemvbench.report import units
 from gemvbench.report.document import Document, Section
 from gemvbench.results import Result, Roof, Summary
 
-_COLUMNS = ("arm", "verdict", "ratio", "interval", "time/call", "GB/s", "of roof", "flags")
+_COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")
+    "arm",
+    "verdict",
+    "ratio",
+    "interval",
+    "time/call",
+    "kernel",
+    "GB/s",
+    "of roof",
+    "flags",
+)
 _NOT_CLAIMED = ("BASELINE",)
 
 
@@ -103,6 +113,7 @@ def _row(result: Result) -> tuple[str, ...]:
         units.ratio(result.ratio),
         units.interval(result.ci) if result.verdict != "BASELINE" else "",
         units.seconds(result.seconds_per_call),
+        units.seconds(result.kernel_seconds) if result.kernel_seconds else "",
         units.rate(result.gbps),
         units.share(result.roof_fraction),
         ", ".join(result.flags),
@@ -111,7 +122,7 @@ def _row(result: Result) -> tuple[str, ...]:
 
 def _roof_row(roof: Roof, several: bool) -> tuple[str, ...]:
     name = f"{roof.device}:roof" if several else "roof"
-    return (name, "", "", "", "", units.rate(roof.gbps), "100.0%", "a bare read, same blocks")
+    return (name, "", "", "", "", "", units.rate(roof.gbps), "100.0%", "a bare read, same blocks")
 
 
 def _notes(results: tuple[Result, ...]) -> list[str]:
