@@ -181,6 +181,14 @@ def test_sweep_shows_its_matrix(gemvbench: Run, script: Write) -> None:
     assert len(rows.out.splitlines()) == 1 + 3
 
 
+def test_a_sweep_against_another_baseline(gemvbench: Run, script: Write) -> None:
+    script([{"match": {"device": "b"}, "gbps": 0.03}], devices=[{"id": "a"}, {"id": "b"}])
+    words = ("sweep", "--pack", "0,2", "--baseline", "b:base", "--shape", SHAPE, "--quick")
+    lines = gemvbench(*words).out.splitlines()
+    assert lines[0].endswith("on a: ratio to b:base, more is faster")
+    assert re.fullmatch(r" *0\.6\d\d - +0\.6\d\d -", lines[2])
+
+
 def test_models_shapes_and_types(gemvbench: Run) -> None:
     def cases(*words: str) -> set[str]:
         return {r["case"] for r in gemvbench("ab", *words, "--dry-run", "--format", "json").json}
@@ -212,6 +220,9 @@ def test_arms_on_several_devices(gemvbench: Run, script: Write) -> None:
     script(rules, devices=devices)
     assert [d["id"] for d in gemvbench("devices", "--format", "json").json] == ["gpu0", "cpu0"]
     words = ("--arm", "gpu0:base", "--baseline", "cpu0:base", "--quick")
+    dry = ab(gemvbench, *words, "--dry-run", form="table").out
+    assert re.search("pass 1:.* gpu0:roof", dry)
+    assert re.search("pass 1:.* cpu0:roof", dry)
     found = ab(gemvbench, *words).results()
     assert found["gpu0:base"]["verdict"] == "FASTER"
     assert found["gpu0:base"]["ratio"] == pytest.approx(3, rel=0.02)

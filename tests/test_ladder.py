@@ -114,7 +114,7 @@ def test_geometry(n: int, rows: int, block: int) -> None:
         "ROWS": rows,
         "BLOCK": block,
         "ACC": 32,
-        "UNROLL": 0,
+        "UNROLL": 1,
         "HALF": "HALF_VLOAD",
     }
     assert (spec.workgroups, spec.workgroup_size) == (math.ceil(n / rows), block)

@@ -132,8 +132,10 @@ def _with_matrices(
     document: Document, summary: Summary, cells: dict[tuple[str, str], str]
 ) -> Document:
     header = summary.run.header
+    found = {choice.arm: choice for choice in header.choices}  # the baseline is the first
+    labels = {key: found[name].label for key, name in cells.items()}
+    device = found[next(iter(cells.values()))].device
     matrices = [
-        matrix_section(case.id, header.devices[0].id, summary.of_case(case.id), cells)
-        for case in header.cases
+        matrix_section(case.id, device, summary.of_case(case.id), labels) for case in header.cases
     ]
     return Document((*matrices, *document.sections), document.data, document.records)

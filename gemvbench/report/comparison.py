@@ -15,16 +15,6 @@ from gemvbench.report.document import Document, Section
 from gemvbench.results import Result, Roof, Summary
 
 _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")
-    "arm",
-    "verdict",
-    "ratio",
-    "interval",
-    "time/call",
-    "kernel",
-    "GB/s",
-    "of roof",
-    "flags",
-)
 _NOT_CLAIMED = ("BASELINE",)
 
 

@@ -18,7 +18,8 @@ def dry_document(
     contests: Sequence[Contest], settings: Settings, devices: Sequence[DeviceInfo]
 ) -> Document:
     """Each case with the constants its arms get, its memory and its first orders."""
-    sections = tuple(_section(contest, settings) for contest in contests)
+    roofs = [ROOF] if len(devices) == 1 else [f"{device.id}:{ROOF}" for device in devices]
+    sections = tuple(_section(contest, settings, roofs) for contest in contests)
     closing = Section(
         "",
         (),
@@ -33,12 +34,12 @@ def dry_document(
     return Document((*sections, closing), choices, [_record(choice) for choice in choices])
 
 
-def _section(contest: Contest, settings: Settings) -> Section:
+def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Section:
     memory = [
         f"{device}: weights in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
         for device, layout in contest.layouts.items()
     ]
-    labels = (*contest.with_twin().labels, ROOF)
+    labels = (*contest.with_twin().labels, *roofs)
     count = settings.passes if contest.can_be_compared() else 0
     orders = first_orders(labels, settings.seed, count)
     return Section(

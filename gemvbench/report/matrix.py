@@ -30,7 +30,7 @@ def matrix_section(
         for row in rows
     )
     return Section(
-        title=f"{case} on {device}: ratio to {cells[rows[0], columns[0]]}, more is faster",
+        title=f"{case} on {device}: ratio to {results[0].baseline}, more is faster",
         columns=("", *columns),
         rows=body,
         notes=("+ FASTER, - SLOWER, = SAME, ? UNDECIDED, by the intervals below.",),

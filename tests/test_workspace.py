@@ -1,0 +1,84 @@
+"""The memory of a case: rotation goes on, placement is drawn, and what is outside is NaN."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from conftest import make_device
+
+from gemvbench import inputs, oracle
+from gemvbench.arm import parse_arm
+from gemvbench.backend.fake import FakeBackend
+from gemvbench.backend.script import Script
+from gemvbench.case import Gemv
+from gemvbench.jobs import choose
+from gemvbench.messages import HostJob, KernelJob, Layout
+from gemvbench.workspace import KernelRunner, Workspace, make_host_runner
+
+CASE = Gemv(k=96, n=33, w_offset=64, x_offset=32)
+LAYOUT = Layout(turns=5, stride=8192)
+
+
+@pytest.fixture
+def space() -> Workspace:
+    made = Workspace(FakeBackend(make_device(), Script()), CASE, LAYOUT, 1, guarded=True)
+    made.fill_weights("random")
+    made.set_x(inputs.values("random", CASE.x, CASE.k, 1, oracle.X_STREAM))
+    return made
+
+
+def job() -> KernelJob:
+    _, made = choose(parse_arm("pack2"), "pack2", CASE, make_device())
+    assert isinstance(made, KernelJob)
+    return made
+
+
+def test_rotation_goes_on_where_it_ended(space: Workspace) -> None:
+    kernel = space.backend.compile(job().text, job().entry)
+
+    def turns(calls: int) -> list[int]:
+        offsets = [int(launch.args[5]) * 2 - 64 for launch in space.launches(kernel, job(), calls)]
+        return [offset // LAYOUT.stride for offset in offsets]
+
+    assert turns(3) == [0, 1, 2]
+    assert turns(4) == [3, 4, 0, 1]
+    assert turns(12) == [2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3]
+    assert turns(1) == [4]
+
+
+def test_all_turns_hold_the_same_weights(space: Workspace) -> None:
+    count = CASE.k * CASE.n
+    expected = inputs.values("random", "f16", count, 1, oracle.W_STREAM)
+    for turn in range(5):
+        found = space.backend.download(space.pool, np.float16, count, turn * 8192 + 64)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_what_is_outside_the_weights_is_nan(space: Workspace) -> None:
+    pool = space.backend.download(space.pool, np.float16, 4096)
+    start, stop = 32, 32 + CASE.k * CASE.n
+    assert np.isnan(pool[:start]).all()
+    assert np.isnan(pool[stop:]).all()
+    assert not np.isnan(pool[start:stop]).any()
+
+
+def test_a_timed_run_writes_a_poisoned_output(space: Workspace) -> None:
+    runner = KernelRunner(space, space.backend.compile(job().text, job().entry), job())
+    assert runner.time(3).calls == 3
+    right = runner.output_digest()
+    assert space.output_guard_intact()
+    space.poison_output()
+    assert np.isnan(space.output()).all()
+    assert runner.output_digest() != right
+    none = msgspec.structs.replace(job(), workgroups=0)
+    idle = KernelRunner(space, space.backend.compile(job().text, job().entry), none)
+    idle.time(1)
+    assert np.isnan(space.output()).all()
+
+
+def test_the_host_computes_the_same_product() -> None:
+    runner = make_host_runner(HostJob(arm="numpy", device="d", family="numpy"), CASE, LAYOUT, 1)
+    assert runner.time(7).calls == 7
+    assert oracle.check_random(runner.y, oracle.random_reference(CASE, 1), 32).passed
+    assert runner.output_digest() is None
