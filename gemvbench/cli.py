@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gemvbench import __version__
 from gemvbench.defaults import apply_project_defaults
@@ -99,6 +99,21 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}. See `{self.prog} --help`.", Exit.USAGE)
 
 
+class _Append(argparse._AppendAction):
+    """Append, but what is given on the command line replaces a project's default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is self.default:
+            setattr(namespace, self.dest, [])
+        super().__call__(parser, namespace, values, option_string)
+
+
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     report = commands.add_parser("report", help="show the results of a record again")
     report.add_argument("record", metavar="RECORD", help="a file written by ab or sweep")
@@ -108,7 +123,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_arms(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arm",
-        action="append",
+        action=_Append,
         metavar="ARM",
         help="[device:]family[+axisN...][@revision]; may be given more than once",
     )
@@ -120,7 +135,7 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="all shapes of a model, or s2-seven")
     parser.add_argument(
         "--shape",
-        action="append",
+        action=_Append,
         metavar="KxN",
         help="in_features x out_features; may be given more than once",
     )

@@ -53,7 +53,7 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a run; noise floor and minimum detectable effect are the worst over cases."""
+    """Results of a run: the worst noise floor of all cases, the median arm's detectable effect."""
 
     run: Run
     results: tuple[Result, ...]
@@ -75,13 +75,17 @@ def summarise(run: Run) -> Summary:
         roofs += view.roofs()
     twins = [r for r in results if r.arm == TWIN and r.ci is not None]
     floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
-    effects = [r.min_detectable_effect for r in results if r.min_detectable_effect is not None]
+    effects = [
+        r.min_detectable_effect
+        for r in results
+        if r.min_detectable_effect is not None and r.arm != TWIN
+    ]
     return Summary(
         run=run,
         results=tuple(results),
         roofs=tuple(roofs),
         noise_floor=max(floors, default=None),
-        min_detectable_effect=max(effects, default=None),
+        min_detectable_effect=statistics.median(effects) if effects else None,
     )
 
 
@@ -126,26 +130,33 @@ class _CaseView:
             if isinstance(choice.outcome, Declined)
             else tuple(map(str, choice.outcome.steps)),
         )
-        refusal = self._refusal(choice)
         samples = self._sane(choice.label)
+        refusal = self._refusal(choice)
         if refusal is None and not samples:
             refusal = self._unmeasured()
-        if not samples:
-            assert refusal is not None
-            return msgspec.structs.replace(
-                blank, verdict=refusal[0], reason=refusal[1], flags=self._flags(blank, None)
-            )
-        measured = self._measured(blank, samples)
-        if refusal is not None:
-            return msgspec.structs.replace(measured, verdict=refusal[0], reason=refusal[1])
-        return measured
+        if refusal is None:
+            return self._compared(choice, self._measured(blank, samples))
+        verdict, reason = refusal
+        # The numbers of an arm that failed on the way still say something; of a wrong one, not.
+        worth = verdict == "FAILED" and bool(samples)
+        shown = self._compared(choice, self._measured(blank, samples)) if worth else blank
+        flags = shown.flags or self._flags(blank, None)
+        return msgspec.structs.replace(shown, verdict=verdict, reason=reason, flags=flags)
+
+    def _compared(self, choice: Choice, measured: Result) -> Result:
+        if choice.label != self.header.baseline:
+            return self._decided(measured, choice)
+        blocks = len({sample.block for sample in self._sane(choice.label)})
+        return msgspec.structs.replace(
+            measured, verdict="BASELINE", ratio=1.0, ci=(1.0, 1.0), blocks=blocks
+        )
 
     def _measured(self, blank: Result, samples: Sequence[Sample]) -> Result:
+        """Times and rates, before any comparison."""
         seconds = statistics.median(s.seconds for s in samples)
         kernel = [s.kernel_seconds for s in samples if s.kernel_seconds is not None]
-        roof = self._roof_interval(blank, samples)
-        settings = self.header.settings
-        blank = msgspec.structs.replace(
+        roof = self._roof_interval(blank)
+        return msgspec.structs.replace(
             blank,
             seconds_per_call=seconds,
             kernel_seconds=statistics.median(kernel) if kernel else None,
@@ -154,25 +165,24 @@ class _CaseView:
             passes=len(samples),
             flags=self._flags(blank, roof),
         )
-        if blank.arm == self.header.baseline:
-            return msgspec.structs.replace(
-                blank, verdict="BASELINE", ratio=1.0, ci=(1.0, 1.0), blocks=self._blocks(samples)
-            )
-        baselines = [self.header.baseline] + ([] if blank.arm == TWIN else [TWIN])
-        effects = stats.block_effects(self.logs, blank.arm, baselines)
+
+    def _decided(self, measured: Result, choice: Choice) -> Result:
+        """The ratio to the baseline with its interval, and what that says."""
+        settings = self.header.settings
+        effects = stats.block_effects(self.logs, measured.arm, self._baselines(measured.arm))
         if not effects:
-            return msgspec.structs.replace(blank, reason="no pass holds both baseline and arm")
+            return msgspec.structs.replace(measured, reason="no pass holds baseline and arm")
         # The twin is outside the family of arms: its interval is at the plain level.
-        level = settings.confidence if blank.arm == TWIN else self.level
+        level = settings.confidence if measured.arm == TWIN else self.level
         interval = stats.t_interval(effects, level)
         verdict, reason = stats.decide(interval, settings.min_effect)
-        if roof and settings.regime == "stream" and roof.low > ABOVE_ROOF:
+        if self._beats_the_roof(measured, choice):
             verdict, reason = "INVALID", "faster than the roof, which no uncached read can be"
-        flags = blank.flags
+        flags = measured.flags
         if verdict in ("FASTER", "SLOWER") and _inside(interval, settings.min_effect):
             flags = (*flags, "small")
         return msgspec.structs.replace(
-            blank,
+            measured,
             verdict=verdict,
             reason=reason or "",
             ratio=interval.ratio,
@@ -182,11 +192,24 @@ class _CaseView:
             min_detectable_effect=stats.min_detectable_effect(interval, level),
         )
 
-    def _roof_interval(self, result: Result, samples: Sequence[Sample]) -> stats.Interval | None:
+    def _baselines(self, arm: str) -> list[str]:
+        """Base and twin; the twin has only the base, and so has everyone if the twin failed."""
+        baseline = self.header.baseline
+        twin = msgspec.structs.replace(self.choices[0], label=TWIN)
+        return [baseline] if arm == TWIN or self._refusal(twin) else [baseline, TWIN]
+
+    def _beats_the_roof(self, measured: Result, choice: Choice) -> bool:
+        """Impossible for what reads the rotated pool; a host library has copies of its own."""
+        if self.header.settings.regime != "stream" or isinstance(choice.outcome, HostArm):
+            return False
+        roof = self._roof_interval(measured)
+        return roof is not None and roof.low > ABOVE_ROOF
+
+    def _roof_interval(self, result: Result) -> stats.Interval | None:
         """log of (arm's bytes per second / roof's), paired within passes."""
         label = self._roof_label(result.device)
-        roof = self._sane(label)
-        if not roof:
+        roof, samples = self._sane(label), self._sane(result.arm)
+        if not roof or not samples:
             return None
         effects = stats.block_effects(self.logs, result.arm, [label])
         shift = math.log(samples[0].bytes_per_call / roof[0].bytes_per_call)
@@ -251,10 +274,6 @@ class _CaseView:
 
     def _roof_label(self, device: str) -> str:
         return ROOF if len(self.header.devices) == 1 else f"{device}:{ROOF}"
-
-    @staticmethod
-    def _blocks(samples: Sequence[Sample]) -> int:
-        return len({s.block for s in samples})
 
 
 def _constants(choice: Choice) -> dict[str, int | str]:

@@ -202,6 +202,8 @@ class Conductor:
                     self.recorder.add(message)
                 if isinstance(message, Failed):
                     self._drop(contests, message.case, message.arm)
+                if isinstance(message, Sample) and message.correct is False:
+                    self._drop(contests, message.case, message.arm)
         except WorkerDiedError as death:
             self._charge(death, contests[0].case)
             self._roofs = {d: job for d, job in self._roofs.items() if job.arm != death.doing.arm}

@@ -119,7 +119,8 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
-    if ended(summary) not in ("complete", "budget") or "INVALID" in verdicts:
+    compared = verdicts - {"BASELINE", "DECLINED"}
+    if ended(summary) not in ("complete", "budget") or "INVALID" in verdicts or not compared:
         return Exit.NO_DEVICE
     if fail_on_slower and any(
         result.verdict == "SLOWER" and "small" not in result.flags for result in summary.results

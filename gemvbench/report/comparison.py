@@ -137,8 +137,8 @@ def _closing(summary: Summary) -> list[str]:
         f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
         "arms of a case together. aa is the baseline a second time.",
         f"Noise floor {units.effect(summary.noise_floor)}; effects from "
-        f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten; "
-        f"SAME means inside {settings.min_effect:.1%}.",
+        f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten "
+        f"(median arm); SAME means inside {settings.min_effect:.1%}.",
     ]
     lines += [device.title for device in header.devices]
     lines += header.notes
@@ -147,10 +147,11 @@ def _closing(summary: Summary) -> list[str]:
     end = ended(summary)
     if end != "complete":
         lines.append(f"The run ended early: {end}. What was measured until then is above.")
+    labels = {result.arm for result in summary.results}
     lines += [
         f"A worker died ({line.stage}): {line.reason}"
         for line in summary.run.of(Charged)
-        if not line.arm
+        if line.arm not in labels
     ]
     return lines
 
