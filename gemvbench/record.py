@@ -6,6 +6,7 @@ Charged line for each death, and Ended. Reports are made from a record alone.
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 import time
@@ -46,6 +47,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quick: bool = False
 
 
+class GridCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell of a sweep's matrix, and the label of its arm."""
+
+    row: str
+    column: str
+    device: str
+    label: str
+
+
 class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What was run, on what, by what: the part of a record that does not depend on luck."""
 
@@ -60,6 +70,8 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     choices: tuple[Choice, ...]
     baseline: str
     """Label of the baseline; its identical twin is labelled `aa`."""
+    grid: tuple[GridCell, ...] = ()
+    """Cells of a sweep, row by row, device by device; empty for any other run."""
     notes: tuple[str, ...] = ()
 
 
@@ -159,9 +171,9 @@ def read_record(path: Path) -> Run:
         UserError: no such file, another schema, or a line that is no part of a record.
     """
     try:
-        raw = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UserError(f"Record {path} cannot be read: {error.strerror}.") from error
+        raw = (gzip.decompress if path.suffix == ".gz" else bytes)(path.read_bytes()).splitlines()
+    except (OSError, EOFError) as error:
+        raise UserError(f"Record {path} cannot be read: {error}.") from error
     if raw:
         _check_schema(path, raw[0])
     decoder = msgspec.json.Decoder(Line)

@@ -10,9 +10,9 @@ import msgspec
 
 from gemvbench import stats
 from gemvbench.case import Gemv
-from gemvbench.flags import COMPUTE_BOUND_FLAG, find_flags
+from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice, identical
-from gemvbench.ladder import Declined, HostArm, Specialization, recommend
+from gemvbench.ladder import Declined, HostArm, Specialization
 from gemvbench.messages import Failed, Sample, Verified
 from gemvbench.plan import ROOF, TWIN
 from gemvbench.record import Charged, Run
@@ -87,6 +87,15 @@ def summarise(run: Run) -> Summary:
         noise_floor=max(floors, default=None),
         min_detectable_effect=statistics.median(effects) if effects else None,
     )
+
+
+def pair_interval(run: Run, case: str, arm: str, against: str) -> stats.Interval | None:
+    """Any arm against any other of a case, paired within passes, at the level of the arms."""
+    logs = stats.pass_logs(sample for sample in run.of(Sample) if sample.case == case)
+    arms = sum(choice.case == case for choice in run.header.choices) - 1
+    effects = stats.block_effects(logs, arm, [against])
+    level = stats.family_level(run.header.settings.confidence, arms)
+    return stats.t_interval(effects, level) if effects else None
 
 
 class _CaseView:
@@ -218,10 +227,6 @@ class _CaseView:
     def _flags(self, result: Result, roof: stats.Interval | None) -> tuple[str, ...]:
         own = [s for s in self.samples if s.arm == result.arm]
         flags = find_flags(own, roof)
-        if COMPUTE_BOUND_FLAG in flags:
-            device = next(d for d in self.header.devices if d.id == result.device)
-            advice = f"{COMPUTE_BOUND_FLAG} (recommended: {recommend(self.case, device).name})"
-            flags = tuple(advice if flag == COMPUTE_BOUND_FLAG else flag for flag in flags)
         same = [] if result.arm == TWIN else self._identical_to(result.arm)
         return (*flags, *(f"identical to {label}" for label in same))
 

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from gemvbench.arm import FAMILIES, Arm, parse_arm
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import (
@@ -16,13 +18,14 @@ from gemvbench.commands.selection import (
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.plan import REGIMES
-from gemvbench.record import Recorder, Settings, default_path
+from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
 from gemvbench.report.comparison import comparison_document, ended
-from gemvbench.report.document import Document
 from gemvbench.report.dry import dry_document
-from gemvbench.report.matrix import matrix_section
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
+
+Cells = dict[tuple[str, str], Arm]
+"""Arms of a grid by (row, column)."""
 
 _SWEEP = {"pack": (0, 1, 2), "rows": (1, 2, 4)}
 _AXES = ("pack", "rows", "block", "acc", "unroll", "accs", "items")
@@ -42,12 +45,14 @@ def run_sweep(options: argparse.Namespace) -> Exit:
     """Compare a grid of arms with its first cell, or with --baseline."""
     check_output(options)
     cells = grid_cells(options)
-    arms = list(cells.values())
+    names = options.device.split(",") if options.device else [None]
+    options.device = names[0]
+    arms = [msgspec.structs.replace(arm, device=name) for name in names for arm in cells.values()]
     baseline = parse_arm(options.baseline) if options.baseline else arms[0]
-    return _compare(options, arms, baseline, {key: arm.name for key, arm in cells.items()})
+    return _compare(options, arms, baseline, cells)
 
 
-def grid_cells(options: argparse.Namespace) -> dict[tuple[str, str], Arm]:
+def grid_cells(options: argparse.Namespace) -> Cells:
     """Arms by (row, column): the first axis across, all others down, as S2 prints it."""
     given = {axis: getattr(options, axis) for axis in _AXES if getattr(options, axis)}
     if options.family not in FAMILIES:
@@ -72,24 +77,39 @@ def _compare(
     options: argparse.Namespace,
     arms: Sequence[Arm],
     baseline: Arm,
-    cells: dict[tuple[str, str], str],
+    cells: Cells,
 ) -> Exit:
     setup = prepare(options, arms, baseline, make_settings(options))
     if options.dry_run:
         emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
+    header = setup.header(options.arguments)
+    header = msgspec.structs.replace(header, grid=_make_grid(header, cells))
     path = Path(options.record) if options.record else default_path(options.command)
-    recorder = Recorder(setup.header(options.arguments), path)
+    recorder = Recorder(header, path)
     with Bar() as bar:
         run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
     summary = summarise(run)
-    document = comparison_document(summary)
-    if cells:
-        document = _with_matrices(document, summary, cells)
     if recorder.is_kept:
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
-    emit(document, options)
+    emit(comparison_document(summary), options)
     return exit_code(summary, fail_on_slower=options.fail_on_slower)
+
+
+def _make_grid(header: Header, cells: Cells) -> tuple[GridCell, ...]:
+    """The sweep's cells with the labels that its arms got, device by device."""
+    places = {arm.name: place for place, arm in cells.items()}
+    case = header.cases[0].id
+    return tuple(
+        GridCell(
+            row=places[choice.arm][0],
+            column=places[choice.arm][1],
+            device=choice.device,
+            label=choice.label,
+        )
+        for choice in header.choices
+        if choice.case == case and choice.arm in places
+    )
 
 
 def make_settings(options: argparse.Namespace) -> Settings:
@@ -127,16 +147,3 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     ):
         return Exit.REGRESSION
     return Exit.OK
-
-
-def _with_matrices(
-    document: Document, summary: Summary, cells: dict[tuple[str, str], str]
-) -> Document:
-    header = summary.run.header
-    found = {choice.arm: choice for choice in header.choices}  # the baseline is the first
-    labels = {key: found[name].label for key, name in cells.items()}
-    device = found[next(iter(cells.values()))].device
-    matrices = [
-        matrix_section(case.id, device, summary.of_case(case.id), labels) for case in header.cases
-    ]
-    return Document((*matrices, *document.sections), document.data, document.records)

@@ -85,7 +85,7 @@ def _devices_document(devices: list[DeviceInfo]) -> Document:
         (
             info.id,
             info.name,
-            f"{info.platform} ({info.version})",
+            info.platform,
             info.driver,
             str(info.compute_units),
             units.size(info.memory_bytes),

@@ -7,11 +7,14 @@ from typing import Any
 import msgspec
 
 from gemvbench.device import DeviceInfo
+from gemvbench.flags import COMPUTE_BOUND, COMPUTE_BOUND_FLAG
+from gemvbench.ladder import recommend
 from gemvbench.messages import BlockDone
 from gemvbench.plan import TWIN
 from gemvbench.record import SCHEMA, Charged, Ended
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
+from gemvbench.report.matrix import matrix_sections
 from gemvbench.results import Result, Roof, Summary
 
 _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")
@@ -39,7 +42,11 @@ class _Json(msgspec.Struct, kw_only=True):
 def comparison_document(summary: Summary) -> Document:
     """All cases of a run, each a section."""
     header = summary.run.header
-    sections = [_case_section(summary, case.id) for case in header.cases]
+    sections = [
+        section
+        for case in header.cases
+        for section in (*matrix_sections(summary, case.id), _case_section(summary, case.id))
+    ]
     sections.append(Section(title="", columns=(), rows=(), notes=tuple(_closing(summary))))
     return Document(
         sections=tuple(sections),
@@ -92,7 +99,7 @@ def _case_section(summary: Summary, case: str) -> Section:
         columns=_COLUMNS,
         rows=tuple(rows),
         lead=tuple(claim(result) for result in arms) if len(arms) <= 3 else (),
-        notes=tuple(_notes(results)),
+        notes=(*_notes(results), *_advice(summary, case)),
     )
 
 
@@ -126,6 +133,20 @@ def _notes(results: tuple[Result, ...]) -> list[str]:
         if unmeasured or result.verdict in ("WRONG", "FAILED"):
             notes.append(f"{result.arm} {result.verdict}: {result.reason}")
     return notes
+
+
+def _advice(summary: Summary, case: str) -> list[str]:
+    """What to try where an arm is far from the roof: the device's recommended arm."""
+    header = summary.run.header
+    (shape,) = [each for each in header.cases if each.id == case]
+    slow = {r.device for r in summary.of_case(case) if COMPUTE_BOUND_FLAG in r.flags}
+    return [
+        f"compute-bound: under {COMPUTE_BOUND:.0%} of the roof, so load width and order of reads "
+        f"are not what limits the arm; recommended on {device.id}: "
+        f"{recommend(shape, device).name} (--arm auto)."
+        for device in header.devices
+        if device.id in slow
+    ]
 
 
 def _closing(summary: Summary) -> list[str]:
