@@ -45,6 +45,7 @@ FAMILIES: dict[str, Family] = {
             "block": (256, 64, 128, 512, AUTO_VALUE),
             "acc": (32, 16),
             "unroll": (1, 2, 4, 8, AUTO_VALUE),
+            "ptx": (0, 1),
         },
     ),
     "cpu": Family(
@@ -66,6 +67,7 @@ FAMILIES: dict[str, Family] = {
         entry="gemv_frozen",
     ),
 }
+ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in family.axes))
 AUTO = "auto"
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES)

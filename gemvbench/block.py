@@ -120,12 +120,16 @@ class Bench:
         runner = self.runners[slot.arm]
         with self._watch.part("warm-up"):
             runner.run(slot.short)
+        with self._watch.part("state"):
+            before = runner.state()
         with self._watch.part("measure"):
             if slot.long_first:
                 long, short = runner.time(slot.long), runner.time(slot.short)
             else:
                 short, long = runner.time(slot.short), runner.time(slot.long)
             middle = runner.time(slot.middle) if slot.middle else None
+        with self._watch.part("state"):
+            after = runner.state()
         with self._watch.part("check"):
             correct = self._is_correct(slot.arm, runner)
         return Sample(
@@ -138,6 +142,8 @@ class Bench:
             short=short,
             middle=middle,
             correct=correct,
+            before=before,
+            after=after,
             bytes_per_call=runner.bytes_per_call,
         )
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from gemvbench import __version__
+from gemvbench.arm import ALL_AXES
 from gemvbench.defaults import apply_project_defaults
 from gemvbench.errors import Exit, UserError
 
@@ -85,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         "pack 0, 1, 2 by rows 1, 2, 4.",
     )
     sweep.add_argument("--family", default="row", help="family of the grid (default: row)")
-    for axis in ("pack", "rows", "block", "acc", "unroll", "accs", "items"):
+    for axis in ALL_AXES:
         sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)

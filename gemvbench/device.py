@@ -39,6 +39,10 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "cpu"
 
     @property
+    def is_nvidia(self) -> bool:
+        return "nvidia" in self.vendor.lower()
+
+    @property
     def language(self) -> str:
         return "cuda" if self.backend == "cuda" else "opencl"
 

@@ -8,7 +8,18 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-_PACKAGES = ("numpy", "scipy", "pyopencl", "pocl-binary-distribution", "intel-opencl-rt")
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "pyopencl",
+    "pocl-binary-distribution",
+    "intel-opencl-rt",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "cuda-bindings",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+)
 
 
 def describe_environment() -> dict[str, str]:

@@ -17,6 +17,8 @@ COMPUTE_BOUND = 0.20
 COMPUTE_BOUND_FLAG = "compute-bound"
 LAUNCH_GAP = 0.10
 _FLAG_LEVEL = 0.999
+_NOT_HELD_BACK = {"ApplicationsClocksSetting", "DisplayClockSetting", "SyncBoost"}
+"""Reasons NVML gives for a clock that somebody chose."""
 
 
 def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, ...]:
@@ -28,6 +30,9 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
     bound = sum(_host_bound(sample.long) for sample in samples)
     if bound:
         found.append(f"host-bound in {bound} of {len(samples)}")
+    throttled = sum(_throttled(sample) for sample in samples)
+    if throttled:
+        found.append(f"throttled in {throttled} of {len(samples)}")
     bend = non_linearity(samples)
     if bend is not None:
         found.append(f"non-linear ({bend:+.1%})")
@@ -70,6 +75,11 @@ def launch_gap(samples: Sequence[Sample]) -> float | None:
 
 def _host_bound(leg: Leg) -> bool:
     return not leg.queued_ahead and leg.enqueue > HOST_BOUND_SHARE * leg.timeline
+
+
+def _throttled(sample: Sample) -> bool:
+    states = [state for state in (sample.before, sample.after) if state is not None]
+    return any(set(state.throttle_reasons or ()) - _NOT_HELD_BACK for state in states)
 
 
 def _per_call(longer: Leg, shorter: Leg) -> float:

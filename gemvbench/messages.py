@@ -10,6 +10,7 @@ import msgspec
 
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
+from gemvbench.gpu_state import GpuState
 
 
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -194,6 +195,8 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     short: Leg
     middle: Leg | None = None
     correct: bool | None = None
+    before: GpuState | None = None
+    after: GpuState | None = None
     bytes_per_call: int = 0
 
     @property

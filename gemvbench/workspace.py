@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gemvbench import inputs, oracle
 from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch, Timing
 from gemvbench.case import ITEM_BYTES, Gemv
+from gemvbench.gpu_state import GpuState
 from gemvbench.messages import HostJob, KernelJob, Layout, Leg
 from gemvbench.source import assemble
 
@@ -150,6 +151,9 @@ class Runner(Protocol):
     def output_digest(self) -> str | None:
         """Digest of the last output, where an arm's output is reproducible."""
 
+    def state(self) -> GpuState | None:
+        """What the arm's device says of itself now."""
+
 
 class KernelRunner:
     """An arm that is a kernel."""
@@ -168,6 +172,9 @@ class KernelRunner:
 
     def output_digest(self) -> str | None:
         return oracle.digest(self._space.output())
+
+    def state(self) -> GpuState | None:
+        return self._space.backend.state()
 
 
 class RoofRunner:
@@ -189,6 +196,9 @@ class RoofRunner:
 
     def output_digest(self) -> str | None:
         return None
+
+    def state(self) -> GpuState | None:
+        return self._backend.state()
 
 
 class HostRunner:
@@ -223,6 +233,9 @@ class HostRunner:
         return _leg(calls, Timing(spent, None, spent, 0.0, True))
 
     def output_digest(self) -> str | None:
+        return None
+
+    def state(self) -> GpuState | None:
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import make_device
 
@@ -116,6 +117,7 @@ def test_geometry(n: int, rows: int, block: int) -> None:
         "ACC": 32,
         "UNROLL": 1,
         "HALF": "HALF_VLOAD",
+        "PTX": 0,
     }
     assert (spec.workgroups, spec.workgroup_size) == (math.ceil(n / rows), block)
     assert (spec.file, spec.entry) == ("opencl/gemv.cl", "gemv_row")
@@ -184,6 +186,15 @@ def test_unroll(axis: str, constant: int) -> None:
     assert build(f"unroll{axis}").constant("UNROLL") == constant
 
 
+def test_inline_ptx_is_for_nvidias_opencl() -> None:
+    nvidia = msgspec.structs.replace(GPU, vendor="NVIDIA Corporation")
+    assert build("pack3+ptx1", nvidia).constant("PTX") == 1
+    cuda = msgspec.structs.replace(nvidia, backend="cuda")
+    assert build("pack3", cuda).constant("PTX") is None
+    for device in (GPU, CPU, cuda):
+        assert "inline PTX" in declined("pack3+ptx1", device)
+
+
 @pytest.mark.parametrize(("k", "pack"), [*K.items(), (5136, 4)])
 def test_the_cpu_family_falls_too(k: int, pack: int) -> None:
     pack = 4 if k % 16 == 0 else pack
@@ -216,8 +227,8 @@ def test_frozen_has_no_levers() -> None:
 def test_auto_on_a_gpu_is_pack3_with_its_ladder(k: int, pack: int) -> None:
     spec = build("auto", GPU, k)
     assert (spec.arm, spec.family, spec.constant("PACK")) == ("auto", "row", pack)
-    assert steps(spec, "arm") == [("auto", "pack3")]
-    assert identical(spec, build("pack3", GPU, k))
+    assert steps(spec, "arm") == [("auto", "pack3+blockauto")]
+    assert identical(spec, build("pack3+blockauto", GPU, k))
 
 
 @pytest.mark.parametrize("device", [CPU, NATIVE, F16C])

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from gemvbench.device import DeviceInfo
+from gemvbench.gpu_state import GpuState
 
 Buffer = Any
 """A back end's own handle of device memory."""
@@ -89,5 +90,5 @@ class Backend(Protocol):
     def time(self, launches: Sequence[Launch]) -> Timing:
         """Queue everything ahead of the device, release it, and time it."""
 
-    def close(self) -> None:
-        """Release the device."""
+    def state(self) -> GpuState | None:
+        """Clocks, temperature, power and throttle reasons now; None where nobody tells."""

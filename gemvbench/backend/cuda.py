@@ -34,13 +34,14 @@ from cupy.cuda.function import Module
 from numpy.typing import NDArray
 
 from gemvbench import __version__
-from gemvbench.backend import binaries
+from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Buffer, Kernel, Launch, Timing
 from gemvbench.backend.cuda_devices import OUT_OF_MEMORY, memory_problem, open_problem, ordinal_of
 from gemvbench.backend.graph_plan import cut, find_period
 from gemvbench.backend.nvrtc import compile_cubin
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
+from gemvbench.gpu_state import GpuState
 
 CACHED_NODES = 1 << 17
 """Kernel nodes in all graphs kept; the least used go first."""
@@ -99,7 +100,7 @@ class CudaBackend:
         except runtime.CUDARuntimeError as error:
             if error.status != OUT_OF_MEMORY:
                 raise
-            text = memory_problem(self.info, size, self.free_bytes())
+            text = memory_problem(self.info, size, int(runtime.memGetInfo()[0]))
             raise UserError(text, Exit.NO_DEVICE) from error
 
     def upload(self, array: NDArray[Any]) -> Buffer:
@@ -163,18 +164,8 @@ class CudaBackend:
             queued_ahead=queued_ahead,
         )
 
-    def free_bytes(self) -> int:
-        self._device.use()
-        return int(runtime.memGetInfo()[0])
-
-    def close(self) -> None:
-        """Release graphs and the gate; nothing is running, or the context is lost."""
-        with suppress(runtime.CUDARuntimeError):
-            self._device.use()
-            self._graphs.clear()
-            if self._gate is not None:
-                self._gate.close()
-                self._gate = None
+    def state(self) -> GpuState | None:
+        return None if self.info.uuid is None else nvml.read_gpu_state(self.info.uuid)
 
     def _load(self, text: str) -> tuple[bytes, Module]:
         """The cubin of a text, from the cache where there is one that this driver takes."""
@@ -228,10 +219,6 @@ class _GraphCache:
             graphs[first, count] = self._get(digest, [ring[place] for place in places])
         return [graphs[piece] for piece in pieces]
 
-    def clear(self) -> None:
-        self._entries.clear()
-        self._nodes = 0
-
     def _get(self, digest: bytes, launches: list[Launch]) -> Any:
         if digest in self._entries:
             self._entries.move_to_end(digest)
@@ -265,9 +252,6 @@ class _Gate:
 
     def open(self) -> None:
         self._word.value = self._ticket
-
-    def close(self) -> None:
-        runtime.freeHost(self._address)
 
 
 def _enqueue(launch: Launch, stream: Stream) -> None:

@@ -26,6 +26,7 @@ from gemvbench.backend.fake_kernels import ENTRIES, Memory, Programme
 from gemvbench.backend.script import Kind, Script, Stage, matches, read_script
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
+from gemvbench.gpu_state import GpuState
 
 _FOREVER = 3600.0
 _DEFINE = re.compile(r"#define (\w+) (\S+)")
@@ -112,8 +113,8 @@ class FakeBackend:
             queued_ahead=speed.queued_ahead,
         )
 
-    def close(self) -> None:
-        pass
+    def state(self) -> GpuState | None:
+        return None
 
     def _launch(self, launches: Sequence[Launch], stage: Stage) -> None:
         """Run the last launch of each kernel on each output: those before write the same rows."""

@@ -13,11 +13,12 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from gemvbench.backend import binaries
+from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Argument, Buffer, Kernel, Launch, Timing
 from gemvbench.backend.opencl_devices import NO_CACHE
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
+from gemvbench.gpu_state import GpuState
 
 SAMPLED_EVENTS = 512
 """Kernel times are read from at most this many events: every event kept costs memory."""
@@ -125,8 +126,10 @@ class OpenCLBackend:
             queued_ahead=queued_ahead,
         )
 
-    def close(self) -> None:
-        self._queue.finish()
+    def state(self) -> GpuState | None:
+        if not self.info.is_nvidia or self.info.uuid is None:
+            return None
+        return nvml.read_gpu_state(self.info.uuid)
 
     def _enqueue(
         self, launch: Launch, arguments: _ArgumentSetter, wait: list[cl.Event] | None = None

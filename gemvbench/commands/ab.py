@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gemvbench.arm import FAMILIES, Arm, parse_arm
+from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import (
     parse_seconds,
@@ -28,7 +28,6 @@ Cells = dict[tuple[str, str], Arm]
 """Arms of a grid by (row, column)."""
 
 _SWEEP = {"pack": (0, 1, 2), "rows": (1, 2, 4)}
-_AXES = ("pack", "rows", "block", "acc", "unroll", "accs", "items")
 
 
 def run_ab(options: argparse.Namespace) -> Exit:
@@ -54,7 +53,7 @@ def run_sweep(options: argparse.Namespace) -> Exit:
 
 def grid_cells(options: argparse.Namespace) -> Cells:
     """Arms by (row, column): the first axis across, all others down, as S2 prints it."""
-    given = {axis: getattr(options, axis) for axis in _AXES if getattr(options, axis)}
+    given = {axis: getattr(options, axis) for axis in ALL_AXES if getattr(options, axis)}
     if options.family not in FAMILIES:
         raise UserError(f"--family {options.family!r} is unknown; known are {', '.join(FAMILIES)}.")
     if not given and options.family != "row":

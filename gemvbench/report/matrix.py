@@ -1,7 +1,8 @@
 """The sweep's matrices: one axis across, the others down, one for each device.
 
-Each matrix has ratios to its own first cell, or all to a baseline that was asked for; with two devices a last one has the ratio of the
-second to the first, cell by cell. All of them are paired within passes.
+Each matrix has ratios to its own first cell, or all to a baseline that was asked for; with two
+devices a last one has the ratio of the second to the first, cell by cell. All of them are paired
+within passes.
 """
 
 from __future__ import annotations

@@ -69,9 +69,7 @@ def backend():
     info = find_devices()[0]
     from gemvbench.backend.cuda import CudaBackend
 
-    opened = CudaBackend(info)
-    yield opened
-    opened.close()
+    return CudaBackend(info)
 
 
 @pytest.fixture
@@ -393,4 +391,3 @@ def test_a_block_with_two_gpus_keeps_them_apart():
             opened.time([launch] * 10)
     for opened, launch in zip(backends, states, strict=True):
         assert math.isclose(opened.download(launch.args[0], np.uint32, 1)[0], 30)
-        opened.close()
