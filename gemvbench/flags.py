@@ -30,9 +30,10 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
     bound = sum(_host_bound(sample.long) for sample in samples)
     if bound:
         found.append(f"host-bound in {bound} of {len(samples)}")
-    throttled = sum(_throttled(sample) for sample in samples)
-    if throttled:
-        found.append(f"throttled in {throttled} of {len(samples)}")
+    held = [reasons for sample in samples if (reasons := _held_back(sample))]
+    if held:
+        names = ", ".join(sorted(set().union(*held)))
+        found.append(f"throttled in {len(held)} of {len(samples)} ({names})")
     bend = non_linearity(samples)
     if bend is not None:
         found.append(f"non-linear ({bend:+.1%})")
@@ -77,9 +78,11 @@ def _host_bound(leg: Leg) -> bool:
     return not leg.queued_ahead and leg.enqueue > HOST_BOUND_SHARE * leg.timeline
 
 
-def _throttled(sample: Sample) -> bool:
+def _held_back(sample: Sample) -> set[str]:
+    """Why the GPU's clock was lower than it could be, by NVML, around a measurement."""
     states = [state for state in (sample.before, sample.after) if state is not None]
-    return any(set(state.throttle_reasons or ()) - _NOT_HELD_BACK for state in states)
+    reasons = {reason for state in states for reason in state.throttle_reasons or ()}
+    return reasons - _NOT_HELD_BACK
 
 
 def _per_call(longer: Leg, shorter: Leg) -> float:

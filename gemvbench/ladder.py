@@ -130,8 +130,6 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"FP16 accumulation needs FP16 operands, not {case.w} with {case.x}"
     if arm.family == "row" and case.x == "f32" and (arm.asked("pack") or 0) >= 1:
         return "an FP32 x declines load width; pack0 and base compute it"
-    if arm.asked("ptx") and not (device.language == "opencl" and device.is_nvidia):
-        return f"inline PTX is for NVIDIA's OpenCL, which {device.id} is not"
     block = arm.value("block") if arm.family == "row" else 1
     if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
@@ -157,7 +155,6 @@ def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
     if device.language == "opencl":
         # Intel's CPU compiler gets scalar half loads wrong in workgroup-per-row kernels.
         constants["HALF"] = "HALF_BITS" if device.is_cpu else "HALF_VLOAD"
-        constants["PTX"] = arm.value("ptx")
     return _build(
         arm,
         case,

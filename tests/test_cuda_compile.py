@@ -14,7 +14,7 @@ from gemvbench.case import VECTOR_TYPES, WEIGHT_TYPES, Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 from gemvbench.ladder import Specialization, specialize
-from gemvbench.source import assemble, kernel_text
+from gemvbench.source import KERNELS, assemble, kernel_text
 
 pytest.importorskip("cuda.bindings.nvrtc")
 from gemvbench.backend import nvrtc
@@ -29,16 +29,25 @@ GPU = DeviceInfo(
 
 
 def family_texts(family: str) -> set[str]:
-    """What the dispatch builds for all axis values and types, each distinct text once."""
+    """What the dispatch builds for all axis values and types, each distinct text once.
+
+    Unrolling touches one loop, so it is varied over pack and rows in one kind of arm.
+    """
     axes = FAMILIES[family].axes
     texts = set()
     for w, x in itertools.product(WEIGHT_TYPES, VECTOR_TYPES):
         for values in itertools.product(*axes.values()):
             arm = Arm(family=family, axes=tuple(zip(axes, values, strict=True)))
+            if "unroll" in axes and arm.value("unroll") != 1 and not plain(arm, w, x):
+                continue
             spec = specialize(arm, Gemv(k=4096, n=4096, w=w, x=x), GPU)
             if isinstance(spec, Specialization):
                 texts.add(kernel_text(spec))
     return texts
+
+
+def plain(arm: Arm, w: str, x: str) -> bool:
+    return (w, x, arm.value("acc"), arm.value("block")) == ("f16", "f16", 32, 128)
 
 
 def text(file: str, **constants: int | str) -> str:
@@ -72,14 +81,15 @@ def test_matrix_holds_every_axis_value():
         "ROWS": (1, 2, 4),
         "BLOCK": (64, 128, 256, 512),
         "ACC": (16, 32),
+        "UNROLL": (0, 1, 2, 4, 8),
         "W_TYPE": ("TYPE_F16", "TYPE_BF16"),
         "X_TYPE": ("TYPE_F16", "TYPE_BF16", "TYPE_F32"),
     }.items():
         assert all(
             any(f"#define {constant} {value}\n" in text for text in texts) for value in values
         )
-    # 18 pairs of types and pack, 3 rows and 4 blocks, and FP16 sums for f16 with f16.
-    assert len(texts) == 18 * 12 + 4 * 12
+    # 18 pairs of types and pack, and 4 with FP16 sums, 3 rows, 4 blocks; 4 more unrollings.
+    assert len(texts) == (18 + 4) * 3 * 4 + 4 * 3 * 4
     assert len(family_texts("frozen")) == 6
 
 
@@ -123,15 +133,18 @@ def test_roof_reads_16_bytes():
 
 
 @pytest.mark.parametrize(
-    ("broken", "where"),
+    ("file", "broken"),
     [
-        (("acc[r], load_w", "acc[r] load_w"), r"cuda/gemv\.cu\(44\): error"),
-        (("values.v[0] =", "values.v[0] +* ="), r"cuda/types\.h\(\d+\): error"),
+        ("gemv.cu", ("acc[r], load_w", "acc[r] load_w")),
+        ("types.h", ("values.v[0] =", "values.v[0] +* =")),
     ],
 )
-def test_a_syntax_error_names_file_and_line(broken, where):
+def test_a_syntax_error_names_file_and_line(file, broken):
     planted = row_text().replace(*broken)
     assert planted != row_text()
+    lines = (KERNELS / "cuda" / file).read_text().splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if broken[0] in line)
+    where = rf"cuda/{re.escape(file)}\({number}\): error"
     with pytest.raises(CompileError, match=where):
         nvrtc.compile_cubin(planted, "sm_90")
 

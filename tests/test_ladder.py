@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import msgspec
 import pytest
 from conftest import make_device
 
@@ -117,7 +116,6 @@ def test_geometry(n: int, rows: int, block: int) -> None:
         "ACC": 32,
         "UNROLL": 1,
         "HALF": "HALF_VLOAD",
-        "PTX": 0,
     }
     assert (spec.workgroups, spec.workgroup_size) == (math.ceil(n / rows), block)
     assert (spec.file, spec.entry) == ("opencl/gemv.cl", "gemv_row")
@@ -184,15 +182,6 @@ def test_slow_conversions_of_x_are_made_once() -> None:
 @pytest.mark.parametrize(("axis", "constant"), [("auto", 0), ("1", 1), ("2", 2), ("8", 8)])
 def test_unroll(axis: str, constant: int) -> None:
     assert build(f"unroll{axis}").constant("UNROLL") == constant
-
-
-def test_inline_ptx_is_for_nvidias_opencl() -> None:
-    nvidia = msgspec.structs.replace(GPU, vendor="NVIDIA Corporation")
-    assert build("pack3+ptx1", nvidia).constant("PTX") == 1
-    cuda = msgspec.structs.replace(nvidia, backend="cuda")
-    assert build("pack3", cuda).constant("PTX") is None
-    for device in (GPU, CPU, cuda):
-        assert "inline PTX" in declined("pack3+ptx1", device)
 
 
 @pytest.mark.parametrize(("k", "pack"), [*K.items(), (5136, 4)])

@@ -3,16 +3,12 @@
 //
 // Constants: those of types.h, and ROWS (1, 2, 4) and BLOCK (a power of two, 64 to 512).
 // UNROLL fixes how many loads of a row are in flight; 0 leaves it to the compiler.
-// PTX reduces by shuffles in inline PTX, on NVIDIA; else through local memory, anywhere.
 // The group count is ceil(n / ROWS). ACC 16 keeps half sums per item; the reduction over
 // the workgroup is in float, which costs nothing and keeps its error out of the figure.
 #include "types.h"
 
 #ifndef UNROLL
 #define UNROLL 0
-#endif
-#ifndef PTX
-#define PTX 0
 #endif
 
 // The bits may not depend on ROWS, so nobody but this file decides what is fused: the
@@ -75,34 +71,14 @@ static inline acc_v words_bf16(const words_t u) {
 #define LOAD_X load_x
 #endif
 
-#if PTX
-// NVIDIA's OpenCL has no subgroups, but takes PTX: the butterfly of the CUDA kernel.
-#define WARP 32
-#define WARPS (BLOCK / WARP)
-static inline float butterfly(float v, const int lanes) {
-    #pragma unroll
-    for (int distance = lanes / 2; distance > 0; distance /= 2) {
-        float other;
-        asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
-                     : "=f"(other) : "f"(v), "r"(distance));
-        v += other;
-    }
-    return v;
-}
-#else
 #define FAN 16               // values that one item sums in the first stage
 #define PARTS (BLOCK / FAN)  // and the second
-#endif
 
 __kernel __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
               __global float *restrict y, uint k, uint n, ulong w_offset, uint x_offset) {
-#if PTX
-    __local float parts[ROWS * WARPS];
-#else
     __local float sums[ROWS * BLOCK];
     __local float parts[ROWS * PARTS];
-#endif
     const uint item = get_local_id(0);
     const uint row = get_group_id(0) * ROWS;
 
@@ -134,24 +110,6 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
         for (uint r = 0; r < ROWS; r++)
             acc[r] = MULTIPLY_ADD(LOAD_W(rows[r], i), xs, acc[r]);
     }
-#if PTX
-    const uint lane = item % WARP, warp = item / WARP;
-    #pragma unroll
-    for (uint r = 0; r < ROWS; r++) {
-        const float v = butterfly(hsum(acc[r]), WARP);
-        if (lane == 0)
-            parts[r * WARPS + warp] = v;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (warp > 0)
-        return;
-    #pragma unroll
-    for (uint r = 0; r < ROWS; r++) {
-        const float v = butterfly(lane < WARPS ? parts[r * WARPS + lane] : 0.0f, WARPS);
-        if (lane == 0 && row + r < n)
-            y[row + r] = v;
-    }
-#else
     #pragma unroll
     for (uint r = 0; r < ROWS; r++)
         sums[r * BLOCK + item] = hsum(acc[r]);
@@ -172,5 +130,4 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
             sum += parts[item * PARTS + j];
         y[row + item] = sum;
     }
-#endif
 }

@@ -148,9 +148,16 @@ DEFINE_LOADS(load_x, float, F32_LOAD)
 #if ACC == 16
 typedef half acc_t;
 typedef VEC_(half) acc_v;
+// NVIDIA computes in half but has no convert_ functions for it: scalars go by a cast, and
+// sums back to float through memory, which vload_half reads on every device.
+#if PACK == 0
+#define load_w(p, i) ((half)load_w1(p, i))
+#define load_x(p, i) ((half)load_x1(p, i))
+#else
 #define load_w(p, i) VEC_(convert_half)(WIDTH_(load_w)(p, i))
 #define load_x(p, i) VEC_(convert_half)(WIDTH_(load_x)(p, i))
-#define hsum(v) WIDTH_(hsum)(VEC_(convert_float)(v))
+#endif
+#define hsum(v) WIDTH_(hsum)(VEC_(vload_half)(0, (const __private half *)&(v)))
 #else
 typedef float acc_t;
 typedef VEC_(float) acc_v;

@@ -1,0 +1,103 @@
+"""The command line on a GPU: NVIDIA's OpenCL, and one GPU seen by both back ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cuda
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gemvbench", *words],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@cache
+def gpus() -> dict[str, dict[str, Any]]:
+    answer = run("devices", "--format", "json")
+    found = json.loads(answer.stdout) if answer.returncode == 0 else []
+    return {device["id"]: device for device in found if device["kind"] == "gpu"}
+
+
+@pytest.fixture(params=["cuda0", "nvcl0"])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param not in gpus():
+        pytest.skip(f"no {request.param} here")
+    return str(request.param)
+
+
+@pytest.fixture
+def both() -> None:
+    if not {"cuda0", "nvcl0"} <= set(gpus()):
+        pytest.skip("needs a GPU that CUDA and NVIDIA's OpenCL both see")
+
+
+@pytest.mark.parametrize("x", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("weights", ["f16", "bf16"])
+def test_verify_whole_ladder(device: str, weights: str, x: str) -> None:
+    shapes = ("1x1", "7x5", "64x1", "250x33", "1000x301")
+    arms = ("pack0", "pack1", "pack2", "pack3", "pack3+rows2", "pack2+rows4+block64", "blockauto",
+            "pack3+unrollauto", "acc16+pack0", "acc16+pack3", "auto", "frozen")  # fmt: skip
+    words = [w for shape in shapes for w in ("--shape", shape)]
+    words += [w for arm in arms for w in ("--arm", arm)]
+    answer = run("verify", "--device", device, "--weights", weights, "--x", x, *words,
+                 "--format", "json")  # fmt: skip
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    verdicts = [record["verdict"] for record in json.loads(answer.stdout)]
+    assert set(verdicts) <= {"RIGHT", "DECLINED"}
+    packs = 6 if x == "f32" else 0  # a pack asked for by name, on FP32 x
+    halves = 2 if (weights, x) != ("f16", "f16") else 0
+    overlap = 1 if x == "f32" else 0  # acc16+pack3 declines once
+    assert verdicts.count("DECLINED") == (packs + halves - overlap) * len(shapes)
+
+
+@pytest.mark.parametrize("offsets", [("2", "0"), ("0", "2"), ("4", "8"), ("16", "16")])
+def test_verify_offsets(device: str, offsets: tuple[str, str]) -> None:
+    words = ("--w-offset", offsets[0], "--x-offset", offsets[1])
+    answer = run("verify", "--device", device, "--shape", "512x9", *words)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_one_gpu_is_known_as_one(both: None) -> None:
+    cuda, opencl = gpus()["cuda0"], gpus()["nvcl0"]
+    assert cuda["uuid"] == opencl["uuid"] is not None
+    assert cuda["pci"] == opencl["pci"] is not None
+
+
+def test_both_back_ends_in_the_same_blocks(both: None) -> None:
+    answer = run("ab", "--quick", "--shape", "4096x4096", "--baseline", "nvcl0:pack3", "--arm",
+                 "cuda0:pack3", "--format", "json")  # fmt: skip
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    found = {result["arm"]: result for result in json.loads(answer.stdout)["results"]}
+    assert found["cuda0:pack3"]["blocks"] == 6
+    assert found["cuda0:pack3"]["verdict"] == "FASTER"  # launches cost OpenCL some us each
+    assert found["aa"]["device"] == "nvcl0"
+
+
+def test_a_case_too_large_is_refused_by_name(device: str) -> None:
+    answer = run("ab", "--device", device, "--shape", "1800000x200000", "--arm", "pack2")
+    assert answer.returncode == 4
+    assert "gemv-1800000x200000" in answer.stderr
+    assert "GB free" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_hidden_gpus_leave_the_cpu_path_alone() -> None:
+    if "cuda0" not in gpus():
+        pytest.skip("no cuda0 here")
+    answer = run("devices", CUDA_VISIBLE_DEVICES="")
+    assert "Traceback" not in answer.stderr
+    assert "CUDA_VISIBLE_DEVICES" in answer.stderr
