@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -90,7 +91,7 @@ def make_entrants(
 def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contest:
     """Specialise every arm for a case; where it does not fit the device, all decline."""
     try:
-        layouts = {e.device.id: plan_layout(case, regime, e.device) for e in entrants}
+        layouts = _plan_layouts(case, regime, [entrant.device for entrant in entrants])
     except UserError as refusal:
         return _declined_contest(case, entrants, str(refusal))
     choices, jobs, siblings = [], [], []
@@ -111,6 +112,16 @@ def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contes
         siblings=tuple(siblings),
         layouts=layouts,
     )
+
+
+def _plan_layouts(case: Gemv, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, Layout]:
+    """A layout for each device; all of them are in memory at once."""
+    distinct = {device.id: device for device in devices}
+    sharers = Counter(device.memory for device in distinct.values())
+    return {
+        name: plan_layout(case, regime, device, sharers[device.memory])
+        for name, device in distinct.items()
+    }
 
 
 def _declined_contest(case: Gemv, entrants: Sequence[Entrant], reason: str) -> Contest:

@@ -39,6 +39,11 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "cpu"
 
     @property
+    def memory(self) -> str:
+        """Names the memory a device allocates from: one GPU seen by two back ends has one."""
+        return self.uuid or self.pci or ("host" if self.is_cpu else self.id)
+
+    @property
     def is_nvidia(self) -> bool:
         return "nvidia" in self.vendor.lower()
 

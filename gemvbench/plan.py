@@ -93,21 +93,25 @@ def plan_slots(
     return tuple(slots)
 
 
-def plan_layout(case: Gemv, regime: str, device: DeviceInfo) -> Layout:
+def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
     """How many copies of the weights rotate. In `stream` they fill the caches several times.
+
+    Args:
+        sharers: devices of the run that allocate from the same memory, this one included.
 
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
     """
     stride = _align(case.w_offset + case.weight_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    most = min(device.max_alloc_bytes, device.free_bytes * 9 // 10) // stride
+    most = min(device.max_alloc_bytes, device.free_bytes * 9 // 10 // sharers) // stride
     if most < 1:
+        twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
         raise UserError(
-            f"Case {case.id} needs {stride / 1e9:.2f} GB in one allocation, and {device.id} has "
-            f"{device.free_bytes / 1e9:.2f} of {device.memory_bytes / 1e9:.2f} GB free and "
-            f"allocates at most {device.max_alloc_bytes / 1e9:.2f} GB at once. Choose a smaller "
-            "--shape or --model, leave the case out with -k, or choose another --device.",
+            f"Case {case.id} needs {stride / 1e9:.2f} GB in one allocation{twice}, and "
+            f"{device.id} has {device.free_bytes / 1e9:.2f} of {device.memory_bytes / 1e9:.2f} GB "
+            f"free and allocates at most {device.max_alloc_bytes / 1e9:.2f} GB at once. Choose a "
+            "smaller --shape or --model, leave the case out with -k, or choose another --device.",
             Exit.NO_DEVICE,
         )
     return Layout(turns=min(turns, most), stride=stride)

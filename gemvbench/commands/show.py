@@ -79,6 +79,19 @@ def _model_row(model: Model) -> tuple[str, str, str]:
     return f"{model.id}{mark}", f"{model.weight_bytes / 1e9:.2f}", " ".join(shapes)
 
 
+def _same_gpus(devices: list[DeviceInfo]) -> list[str]:
+    """GPUs that more than one back end sees, by UUID or PCI address."""
+    gpus = [info for info in devices if not info.is_cpu]
+    seen = {
+        info.memory: [other.id for other in gpus if other.memory == info.memory] for info in gpus
+    }
+    return [
+        f"{' and '.join(names)} are one GPU ({memory}): an arm of each can run in the same blocks."
+        for memory, names in seen.items()
+        if len(names) > 1
+    ]
+
+
 def _devices_document(devices: list[DeviceInfo]) -> Document:
     columns = ("device", "name", "platform", "driver", "units", "memory", "cache", "capabilities")
     rows = tuple(
@@ -94,6 +107,6 @@ def _devices_document(devices: list[DeviceInfo]) -> Document:
         )
         for info in devices
     )
-    notes = tuple(note for info in devices for note in info.notes)
+    notes = (*(note for info in devices for note in info.notes), *_same_gpus(devices))
     records = [msgspec.to_builtins(info) for info in devices]
     return Document((Section("Devices", columns, rows, notes=notes),), devices, records)
