@@ -44,6 +44,18 @@ class Answer(NamedTuple):
         return {result["arm"]: result for result in self.json["results"]}
 
 
+def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, on whatever devices are here."""
+    return subprocess.run(
+        [sys.executable, "-m", "gemvbench", *words],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
 def make_device(**fields: Any) -> DeviceInfo:
     return ScriptedDevice(**fields).info()
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from typing import Any
 
 import pytest
+from conftest import run_command as run
 
 pytestmark = pytest.mark.cuda
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gemvbench", *words],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        env=os.environ | environment,
-    )
 
 
 @cache

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import run_command as run
 
 KERNELS = Path(__file__).parent / "kernels"
 PACKAGES = {"pocl": "pocl-binary-distribution", "intel": "intel-opencl-rt"}
@@ -31,17 +30,6 @@ def device(request: pytest.FixtureRequest) -> str:
     if not installed(PACKAGES[request.param]):
         pytest.skip(f"{PACKAGES[request.param]} is not installed")
     return str(request.param)
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gemvbench", *words],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        env=os.environ | environment,
-    )
 
 
 def results(answer: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
