@@ -143,7 +143,7 @@ def parse_arm(text: str) -> Arm:
         raise UserError(
             f"{text!r} is not an arm. Write [device:]family[+axisN...][@revision], for example "
             "pack2, row+pack3+rows2 or cuda0:base, or name=path/kernel.cl:entry for a file of "
-            "your own. `gemvbench list` shows families and axes."
+            "your own" + _file_hint(text) + ". `gemvbench list` shows families and axes."
         )
     if match["name"]:
         family, words = "row", match["file_axes"].split("+")[1:]
@@ -164,6 +164,12 @@ def parse_arm(text: str) -> Arm:
         revision=match["revision"],
         file=file,
     )
+
+
+def _file_hint(text: str) -> str:
+    """A file without its name or its entry is the commonest slip."""
+    found = re.fullmatch(r"(?:\w+=)?(?P<file>[^=:]+\.(?:cl|cu))(?::(?P<entry>\w+))?(\+.*)?", text)
+    return f" (perhaps mine={found['file']}:{found['entry'] or 'ENTRY'})" if found else ""
 
 
 def _known_family(family: str, text: str) -> str:

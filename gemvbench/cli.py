@@ -20,6 +20,7 @@ from gemvbench.arm import ALL_AXES
 from gemvbench.defaults import apply_project_defaults
 from gemvbench.errors import Exit, UserError
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 FORMAT_NAMES = ("table", "md", "csv", "json")
 _MODULES = {
     "devices": "gemvbench.commands.show",
@@ -35,7 +36,8 @@ _MODULES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in _INTERRUPTS:
+        signal.signal(number, _interrupt)
     try:
         parser = build_parser()
         apply_project_defaults(parser)
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gemvbench: {error}", file=sys.stderr)
         return int(error.code)
     except KeyboardInterrupt:
-        print("gemvbench: interrupted before anything was measured.", file=sys.stderr)
+        print("gemvbench: interrupted.", file=sys.stderr)
         return int(Exit.NO_DEVICE)
     except BrokenPipeError:
         # Whoever read our output has gone; point stdout elsewhere so that exit is silent.
@@ -167,4 +169,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    """Stop once; a second signal would only lose the report of what was measured."""
+    for number in _INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -10,7 +10,7 @@ import msgspec
 
 from gemvbench.arm import Arm
 from gemvbench.case import Gemv
-from gemvbench.device import DeviceInfo
+from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, rows1_sibling
 from gemvbench.ladder import Declined
@@ -141,9 +141,4 @@ def _declined_contest(case: Gemv, entrants: Sequence[Entrant], reason: str) -> C
 def _device_of(arm: Arm, default: DeviceInfo, devices: Devices) -> DeviceInfo:
     if arm.device is None:
         return default
-    if arm.device not in devices:
-        raise UserError(
-            f"Arm {arm.full_name}: there is no device {arm.device!r} here. Found: "
-            f"{', '.join(devices) or 'none'}; `gemvbench devices` describes them."
-        )
-    return devices[arm.device]
+    return find_device(devices, arm.device)

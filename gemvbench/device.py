@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
+
+from gemvbench.errors import UserError
+
+_EXTRAS = {"pocl": "cpu", "intel": "intel", "cuda": "cuda"}
+
+
+def find_device(devices: Mapping[str, DeviceInfo], wanted: str) -> DeviceInfo:
+    """The device of that id.
+
+    Raises:
+        UserError: there is none; names those found and the extra that may bring it.
+    """
+    if wanted in devices:
+        return devices[wanted]
+    extra = _EXTRAS.get(wanted.rstrip("0123456789"))
+    hint = f" `pip install 'gemvbench[{extra}]'` brings it." if extra else ""
+    raise UserError(
+        f"There is no device {wanted!r} here. Found: {', '.join(devices) or 'none'}; "
+        f"`gemvbench devices` describes them.{hint}"
+    )
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):

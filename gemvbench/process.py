@@ -43,7 +43,7 @@ def converse(request: Request) -> Iterator[Message]:
         WorkerDiedError: with what it was doing and its last words.
         UserError: what the worker refused.
     """
-    doing = Doing(stage="start", limit=START_LIMIT)
+    doing, written = Doing(stage="start", limit=START_LIMIT), 0
     decoder = msgspec.json.Decoder(Message)
     scale = float(os.environ.get(LIMIT_SCALE, "1"))
     with tempfile.TemporaryFile() as errors, _spawn(errors) as process:
@@ -53,7 +53,7 @@ def converse(request: Request) -> Iterator[Message]:
             try:
                 line = lines.get(timeout=doing.limit * scale)
             except queue.Empty:
-                reason = f"no sign of life for {doing.limit * scale:.0f} s while at: {doing.stage}"
+                reason = f"no sign of life for {doing.limit * scale:.0f} s"
                 raise WorkerDiedError(doing, reason) from None
             if line is None or not line.endswith(b"\n"):
                 break  # the end, or a message cut short by it
@@ -61,10 +61,10 @@ def converse(request: Request) -> Iterator[Message]:
             if isinstance(message, Refused):
                 raise UserError(message.text, Exit(message.code))
             if isinstance(message, Doing):
-                doing = message
+                doing, written = message, os.fstat(errors.fileno()).st_size
             yield message
         if process.wait() != 0:
-            raise WorkerDiedError(doing, _describe_end(process.returncode, doing, _tail(errors)))
+            raise WorkerDiedError(doing, _describe_end(process.returncode, _tail(errors, written)))
 
 
 @contextmanager
@@ -111,18 +111,18 @@ def _read_in_background(process: subprocess.Popen[bytes]) -> queue.Queue[bytes |
     return lines
 
 
-def _describe_end(code: int, doing: Doing, last_words: str) -> str:
+def _describe_end(code: int, last_words: str) -> str:
     how = f"exit code {code}"
     if code < 0:
         how = f"signal {signal.Signals(-code).name}"
     words = f"; last words: {last_words}" if last_words else ""
-    return f"the process ended with {how} while at: {doing.stage}{words}"
+    return f"the process ended with {how}{words}"
 
 
-def _tail(errors: IO[bytes]) -> str:
-    """The last lines a dead worker wrote: compilers abort there, Python names the error."""
+def _tail(errors: IO[bytes], start: int) -> str:
+    """The last lines a dead worker wrote since it announced what killed it."""
     size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(0, size - 4096))
+    errors.seek(max(start, size - 4096))
     text = errors.read().decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):

@@ -13,7 +13,7 @@ from gemvbench.case import Gemv
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice, identical
 from gemvbench.ladder import Declined, HostArm, Specialization
-from gemvbench.messages import Failed, Sample, Verified
+from gemvbench.messages import Check, Failed, Sample, Verified
 from gemvbench.plan import ROOF, TWIN
 from gemvbench.record import Charged, Run
 
@@ -87,6 +87,13 @@ def summarise(run: Run) -> Summary:
         noise_floor=max(floors, default=None),
         min_detectable_effect=statistics.median(effects) if effects else None,
     )
+
+
+def describe_failures(bad: Sequence[Check]) -> str:
+    """The first failed check in full, the others by name."""
+    names = list(dict.fromkeys(check.name for check in bad[1:] if check.name != bad[0].name))
+    also = f" (also {', '.join(names)})" if names else ""
+    return f"{bad[0].name}: {bad[0].detail}{also}"
 
 
 def pair_interval(run: Run, case: str, arm: str, against: str) -> stats.Interval | None:
@@ -246,7 +253,7 @@ class _CaseView:
         verified = self.verified.get(label)
         if verified is not None and not verified.passed:
             bad = [check for check in verified.checks if not check.passed]
-            return "WRONG", "; ".join(f"{check.name}: {check.detail}" for check in bad)
+            return "WRONG", describe_failures(bad)
         if any(s.correct is False for s in self.samples if s.arm == choice.label):
             return "WRONG", "the output of a timed run differs from the verified one"
         for line in self.run.lines:

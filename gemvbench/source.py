@@ -51,8 +51,10 @@ def user_reader(path: Path) -> Reader:
 
     def read(name: str) -> str:
         beside = path.parent / name
+        if name == path.name or beside.exists():
+            return _read_file(beside)
         language = "cuda" if path.suffix == ".cu" else "opencl"
-        return _read_file(beside if beside.exists() else KERNELS / language / name)
+        return _read_file(KERNELS / language / name)
 
     return read
 
@@ -97,3 +99,5 @@ def _read_file(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         raise UserError(f"Kernel file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"Kernel file {path} is not text in UTF-8: {error.reason}.") from error

@@ -14,7 +14,7 @@ from gemvbench.backend.base import Backend, Kernel
 from gemvbench.errors import CompileError
 from gemvbench.messages import Check, Doing, Failed, Job, KernelJob, Message, Verified, Verify
 from gemvbench.plan import plan_layout
-from gemvbench.workspace import HostRunner, Workspace, make_host_runner
+from gemvbench.workspace import ARGUMENTS, HostRunner, Workspace, make_host_runner
 
 COMPILE_LIMIT = 120.0
 _BASE_LIMIT = 60.0
@@ -67,7 +67,13 @@ class Verifier:
 
     def _make_subject(self, job: Job) -> _Subject:
         if isinstance(job, KernelJob):
-            return _Subject(job, kernel=self.backend.compile(job.text, job.entry))
+            kernel = self.backend.compile(job.text, job.entry)
+            if kernel.arguments not in (None, ARGUMENTS):
+                raise CompileError(
+                    f"{job.entry} takes {kernel.arguments} arguments, and the calling convention "
+                    f"has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset (docs/kernels.md)"
+                )
+            return _Subject(job, kernel=kernel)
         return _Subject(
             job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
         )

@@ -16,8 +16,13 @@ from gemvbench.gpu_state import GpuState
 from gemvbench.messages import HostJob, KernelJob, Layout, Leg
 from gemvbench.source import assemble
 
+ARGUMENTS = 7
+"""Of every GEMV entry: see `Workspace._args`."""
+
 _FILL_GROUP = 256
 _GUARD_BYTES = 256
+W_LEAD = 1 << 16
+"""Bytes of NaN before the weights that are verified: whoever ignores w_offset reads them."""
 
 
 class Workspace:
@@ -39,8 +44,9 @@ class Workspace:
     ) -> None:
         self.backend, self.case, self.layout, self.seed = backend, case, layout, seed
         self._guarded = guarded
+        self._lead = W_LEAD if guarded else 0
         self._padding = backend.alloc(padding) if padding else None
-        self.pool: Buffer = backend.alloc(layout.pool_bytes)
+        self.pool: Buffer = backend.alloc(self._lead + layout.pool_bytes)
         self._y = backend.alloc(4 * case.n + _GUARD_BYTES)
         self._turn_args: tuple[tuple[Any, ...], ...] = ()
         self._next_turn = 0
@@ -49,7 +55,7 @@ class Workspace:
         """Make the first copy on the device and the others from it."""
         case, stride = self.case, self.layout.stride
         if self._guarded:
-            self.backend.fill(self.pool, POISON, self.layout.pool_bytes)
+            self.backend.fill(self.pool, POISON, self._lead + self.layout.pool_bytes)
         kernel = self.backend.compile(_inputs_text(self.backend, case.w, kind), "fill_values")
         count = case.k * case.n
         self.backend.run(
@@ -62,7 +68,7 @@ class Workspace:
                         self.pool,
                         np.uint64(count),
                         np.uint64(0),
-                        np.uint64(case.w_offset // ITEM_BYTES[case.w]),
+                        np.uint64((self._lead + case.w_offset) // ITEM_BYTES[case.w]),
                         np.uint32(self.seed),
                         np.uint32(oracle.W_STREAM),
                         np.uint32(1),
@@ -74,14 +80,15 @@ class Workspace:
         made = 1
         while made < self.layout.turns:
             more = min(made, self.layout.turns - made)
-            self.backend.copy(self.pool, 0, made * stride, more * stride)
+            self.backend.copy(self.pool, self._lead, self._lead + made * stride, more * stride)
             made += more
 
     def set_x(self, x: NDArray[Any]) -> None:
         """Upload x at its offset, with NaN before and after it."""
-        end = self.case.x_offset + x.nbytes
+        start = _GUARD_BYTES + self.case.x_offset
+        end = start + x.nbytes
         raw = np.full(-(-end // 4) + _GUARD_BYTES // 4, POISON, np.uint32)
-        raw.view(np.uint8)[self.case.x_offset : end] = x.view(np.uint8)
+        raw.view(np.uint8)[start:end] = x.view(np.uint8)
         buffer = self.backend.upload(raw)
         self._turn_args = tuple(self._args(buffer, turn) for turn in range(self.layout.turns))
 
@@ -127,15 +134,15 @@ class Workspace:
 
     def _args(self, x: Buffer, turn: int) -> tuple[Any, ...]:
         case = self.case
-        w_offset = (turn * self.layout.stride + case.w_offset) // ITEM_BYTES[case.w]
+        w_offset = self._lead + turn * self.layout.stride + case.w_offset
         return (
             self.pool,
             x,
             self._y,
             np.uint32(case.k),
             np.uint32(case.n),
-            np.uint64(w_offset),
-            np.uint32(case.x_offset // ITEM_BYTES[case.x]),
+            np.uint64(w_offset // ITEM_BYTES[case.w]),
+            np.uint32((_GUARD_BYTES + case.x_offset) // ITEM_BYTES[case.x]),
         )
 
 

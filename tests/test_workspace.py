@@ -14,7 +14,7 @@ from gemvbench.backend.script import Script
 from gemvbench.case import Gemv
 from gemvbench.jobs import choose
 from gemvbench.messages import HostJob, KernelJob, Layout
-from gemvbench.workspace import KernelRunner, Workspace, make_host_runner
+from gemvbench.workspace import W_LEAD, KernelRunner, Workspace, make_host_runner
 
 CASE = Gemv(k=96, n=33, w_offset=64, x_offset=32)
 LAYOUT = Layout(turns=5, stride=8192)
@@ -38,7 +38,9 @@ def test_rotation_goes_on_where_it_ended(space: Workspace) -> None:
     kernel = space.backend.compile(job().text, job().entry)
 
     def turns(calls: int) -> list[int]:
-        offsets = [int(launch.args[5]) * 2 - 64 for launch in space.launches(kernel, job(), calls)]
+        offsets = [
+            int(launch.args[5]) * 2 - W_LEAD - 64 for launch in space.launches(kernel, job(), calls)
+        ]
         return [offset // LAYOUT.stride for offset in offsets]
 
     assert turns(3) == [0, 1, 2]
@@ -51,13 +53,14 @@ def test_all_turns_hold_the_same_weights(space: Workspace) -> None:
     count = CASE.k * CASE.n
     expected = inputs.values("random", "f16", count, 1, oracle.W_STREAM)
     for turn in range(5):
-        found = space.backend.download(space.pool, np.float16, count, turn * 8192 + 64)
+        found = space.backend.download(space.pool, np.float16, count, W_LEAD + turn * 8192 + 64)
         np.testing.assert_array_equal(found, expected)
 
 
 def test_what_is_outside_the_weights_is_nan(space: Workspace) -> None:
-    pool = space.backend.download(space.pool, np.float16, 4096)
-    start, stop = 32, 32 + CASE.k * CASE.n
+    pool = space.backend.download(space.pool, np.float16, W_LEAD // 2 + 4096)
+    start = W_LEAD // 2 + 32
+    stop = start + CASE.k * CASE.n
     assert np.isnan(pool[:start]).all()
     assert np.isnan(pool[stop:]).all()
     assert not np.isnan(pool[start:stop]).any()

@@ -31,6 +31,8 @@ class Kernel:
     entry: str
     handle: Any
     binary: bytes
+    arguments: int | None = None
+    """How many it takes, where the back end can tell."""
 
 
 @dataclass(frozen=True)

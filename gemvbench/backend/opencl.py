@@ -49,7 +49,7 @@ class OpenCLBackend:
             raise CompileError(f"no kernel {entry!r} in what was compiled: {error}") from error
         binary = _binary_of(program)
         binaries.store(path, binary)
-        return Kernel(entry, handle, binary)
+        return Kernel(entry, handle, binary, handle.num_args)
 
     def _build(self, text: str) -> cl.Program:
         try:

@@ -78,13 +78,13 @@ def _compare(
     baseline: Arm,
     cells: Cells,
 ) -> Exit:
+    path = _record_path(options)
     setup = prepare(options, arms, baseline, make_settings(options))
     if options.dry_run:
         emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
     header = setup.header(options.arguments)
     header = msgspec.structs.replace(header, grid=_make_grid(header, cells))
-    path = Path(options.record) if options.record else default_path(options.command)
     recorder = Recorder(header, path)
     with Bar() as bar:
         run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
@@ -93,6 +93,18 @@ def _compare(
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
     emit(comparison_document(summary), options)
     return exit_code(summary, fail_on_slower=options.fail_on_slower)
+
+
+def _record_path(options: argparse.Namespace) -> Path:
+    """Where the samples go. Raises UserError rather than write over an earlier record."""
+    if not options.record:
+        return default_path(options.command)
+    path = Path(options.record)
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"--record {path}: there is no such folder; create it first.")
+    if path.is_file():
+        raise UserError(f"--record {path} exists; name a new file, or remove it first.")
+    return path
 
 
 def _make_grid(header: Header, cells: Cells) -> tuple[GridCell, ...]:

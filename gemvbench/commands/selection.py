@@ -11,7 +11,7 @@ from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
 from gemvbench.commands.output import warn
-from gemvbench.device import DeviceInfo
+from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import DeviceFound, ListDevices
 from gemvbench.models import find_model
@@ -72,12 +72,7 @@ def choose_device(devices: Mapping[str, DeviceInfo], wanted: str | None) -> Devi
         raise UserError(f"No OpenCL or CUDA device was found. {_INSTALL}", Exit.NO_DEVICE)
     if wanted is None:
         return next(iter(devices.values()))
-    if wanted not in devices:
-        raise UserError(
-            f"There is no device {wanted!r} here. Found: {', '.join(devices)}; "
-            "`gemvbench devices` describes them."
-        )
-    return devices[wanted]
+    return find_device(devices, wanted)
 
 
 def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv, ...]:

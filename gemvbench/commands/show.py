@@ -47,7 +47,10 @@ def run_list(options: argparse.Namespace) -> Exit:
             "Arms: [device:]family[+axisN...][@revision]",
             ("name", "axes", "reason"),
             tuple((f["family"], f["axes"], f["summary"]) for f in families),
-            notes=("base is family row as it stands; pack2 is row+pack2.",),
+            notes=(
+                "base is family row as it stands; pack2 is row+pack2.",
+                "A kernel of your own: name=path/kernel.cl:entry[+axisN...] (or .cu).",
+            ),
         ),
         Section(
             "Models: --model NAME",

@@ -12,6 +12,7 @@ from gemvbench.ladder import Declined
 from gemvbench.messages import Failed, Verified
 from gemvbench.record import Charged, Recorder, Run, Settings
 from gemvbench.report.document import Document, Section
+from gemvbench.results import describe_failures
 from gemvbench.run import Conductor
 
 DEFAULT_ARMS = ("pack0", "pack1", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")
@@ -33,14 +34,14 @@ def run_verify(options: argparse.Namespace) -> Exit:
 
 
 def verification_document(run: Run) -> Document:
-    """One row for each check that says something: failures, and each arm as a whole."""
+    """One row for each arm on each case."""
     records: list[dict[str, object]] = []
     for choice in run.header.choices:
         if isinstance(choice.outcome, Declined):
             records.append(_record(choice.case, choice.label, "DECLINED", choice.outcome.reason))
     for line in run.lines:
         if isinstance(line, Verified):
-            records += _verified_records(line)
+            records.append(_verified_record(line))
         elif isinstance(line, Failed | Charged):
             detail = f"{line.stage}: {line.reason}"
             records.append(_record(line.case, line.arm, "FAILED", detail, passed=False))
@@ -56,17 +57,14 @@ def verification_document(run: Run) -> Document:
     return Document((section,), records, records)
 
 
-def _verified_records(line: Verified) -> list[dict[str, object]]:
+def _verified_record(line: Verified) -> dict[str, object]:
     bad = [check for check in line.checks if not check.passed]
     if bad:
-        return [
-            _record(line.case, line.arm, "WRONG", f"{c.name}: {c.detail}", passed=False)
-            for c in bad
-        ]
+        return _record(line.case, line.arm, "WRONG", describe_failures(bad), passed=False)
     names = dict.fromkeys(check.name for check in line.checks)
     details = "; ".join(check.detail for check in line.checks if check.detail)
     text = ", ".join(names) + (f" ({details})" if details else "")
-    return [_record(line.case, line.arm, "RIGHT", text, passed=True)]
+    return _record(line.case, line.arm, "RIGHT", text, passed=True)
 
 
 def _record(

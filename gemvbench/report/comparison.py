@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gemvbench.arm import AUTO
 from gemvbench.device import DeviceInfo
 from gemvbench.flags import COMPUTE_BOUND, COMPUTE_BOUND_FLAG
 from gemvbench.ladder import recommend
@@ -16,6 +17,7 @@ from gemvbench.report import units
 from gemvbench.report.document import Document, Section
 from gemvbench.report.matrix import matrix_sections
 from gemvbench.results import Result, Roof, Summary
+from gemvbench.stats import MIN_BLOCKS
 
 _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")
 _NOT_CLAIMED = ("BASELINE",)
@@ -136,16 +138,17 @@ def _notes(results: tuple[Result, ...]) -> list[str]:
 
 
 def _advice(summary: Summary, case: str) -> list[str]:
-    """What to try where an arm is far from the roof: the device's recommended arm."""
+    """What to try where arms are far from the roof and the recommended one is not among them."""
     header = summary.run.header
     (shape,) = [each for each in header.cases if each.id == case]
-    slow = {r.device for r in summary.of_case(case) if COMPUTE_BOUND_FLAG in r.flags}
+    results = summary.of_case(case)
+    slow = {r.device for r in results if COMPUTE_BOUND_FLAG in r.flags}
+    tried = {choice.device for choice in header.choices if choice.arm == AUTO}
     return [
-        f"compute-bound: under {COMPUTE_BOUND:.0%} of the roof, so load width and order of reads "
-        f"are not what limits the arm; recommended on {device.id}: "
-        f"{recommend(shape, device).name} (--arm auto)."
+        f"compute-bound: under {COMPUTE_BOUND:.0%} of the roof, so memory is not the limit; "
+        f"on {device.id} try --arm auto ({recommend(shape, device).name})."
         for device in header.devices
-        if device.id in slow
+        if device.id in slow - tried
     ]
 
 
@@ -153,21 +156,33 @@ def _closing(summary: Summary) -> list[str]:
     header = summary.run.header
     settings = header.settings
     blocks = max((result.blocks for result in summary.results), default=0)
-    lines = [
-        f"Ratio: time of {header.baseline} over time of arm, more is faster; "
-        f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
-        "arms of a case together. aa is the baseline a second time.",
-        f"Noise floor {units.effect(summary.noise_floor)}; effects from "
-        f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten "
-        f"(median arm); SAME means inside {settings.min_effect:.1%}.",
-    ]
+    lines = []
+    if blocks:
+        lines.append(
+            f"Ratio: time of {header.baseline} over time of arm, more is faster; "
+            f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
+            "arms of a case together. aa is the baseline a second time."
+        )
+    if blocks >= MIN_BLOCKS:
+        lines.append(
+            f"Noise floor {units.effect(summary.noise_floor)}; effects from "
+            f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten "
+            f"(median arm); SAME means inside {settings.min_effect:.1%}."
+        )
     lines += [device.title for device in header.devices]
     lines += header.notes
     overhead = _overhead(summary)
     lines += [overhead] if overhead else []
     end = ended(summary)
-    if end != "complete":
+    if end == "budget":
+        lines.append(f"The budget of {settings.budget:g} s ended the run after {blocks} blocks.")
+    elif end != "complete":
         lines.append(f"The run ended early: {end}. What was measured until then is above.")
+    if 0 < blocks < MIN_BLOCKS:
+        lines.append(
+            f"No verdict is given from fewer than {MIN_BLOCKS} blocks, however clear it looks: "
+            "a block is the unit of replication. Give the run more time."
+        )
     labels = {result.arm for result in summary.results}
     lines += [
         f"A worker died ({line.stage}): {line.reason}"
@@ -187,7 +202,7 @@ def _overhead(summary: Summary) -> str:
     if not total:
         return ""
     ranked = sorted(parts.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{name} {spent / total:.0%}" for name, spent in ranked)
+    shares = ", ".join(f"{n} {spent / total:.0%}" for n, spent in ranked if spent >= total / 200)
     return f"Blocks spent {total:.1f} s after process start: {shares}."
 
 

@@ -109,6 +109,8 @@ WRONG = {
     "last_column_missing": "last column",
     "one_row_too_many": "bounds",
     "one_column_too_many": "exact",
+    "no_w_offset": "NaN",
+    "no_x_offset": "NaN",
 }
 
 

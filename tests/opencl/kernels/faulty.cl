@@ -43,6 +43,18 @@ __kernel void one_column_too_many SIGNATURE {
         y[row] = dot(w + w_offset + (ulong)row * k, x + x_offset, k + 1);
 }
 
+__kernel void no_w_offset SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0)
+        y[row] = dot(w + (ulong)row * k, x + x_offset, k);
+}
+
+__kernel void no_x_offset SIGNATURE {
+    const uint row = get_group_id(0);
+    if (get_local_id(0) == 0)
+        y[row] = dot(w + w_offset + (ulong)row * k, x, k);
+}
+
 __kernel void endless SIGNATURE {
     while (y[0] != 3.25f)
         ;
