@@ -40,7 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     regime: str = "stream"
     seed: int = 0
     passes: int = 6
-    blocks: int = 6
+    looks: tuple[int, ...] = (6,)
+    """Numbers of blocks after which the run may stop; the last is the most it takes."""
     confidence: float = 0.99
     min_effect: float = 0.01
     budget: float | None = None

@@ -9,47 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench import stats
-from gemvbench.case import Gemv
-from gemvbench.flags import find_flags
-from gemvbench.jobs import Choice, identical
-from gemvbench.ladder import Declined, HostArm, Specialization
-from gemvbench.messages import Check, Failed, Sample, Verified
-from gemvbench.plan import ROOF, TWIN
-from gemvbench.record import Charged, Run
-
-ABOVE_ROOF = math.log(1.05)
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm on one case against the baseline. Times in seconds, ratios baseline / arm."""
-
-    case: str
-    arm: str
-    baseline: str
-    device: str
-    constants: dict[str, int | str]
-    verdict: str
-    reason: str = ""
-    ratio: float | None = None
-    ci: tuple[float, float] | None = None
-    blocks: int = 0
-    passes: int = 0
-    seconds_per_call: float | None = None
-    kernel_seconds: float | None = None
-    gbps: float | None = None
-    roof_fraction: float | None = None
-    verified: bool | None = None
-    flags: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
-    min_detectable_effect: float | None = None
-
-
-class Roof(msgspec.Struct, frozen=True, kw_only=True):
-    """The bare read measured in the same blocks."""
-
-    case: str
-    device: str
-    gbps: float
+from gemvbench.case_results import CaseView, Result, Roof
+from gemvbench.messages import Sample
+from gemvbench.plan import TWIN
+from gemvbench.record import Run
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +23,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     roofs: tuple[Roof, ...]
     noise_floor: float | None
     min_detectable_effect: float | None
+    void: str = ""
+    """Why the run as a whole is not to be believed; "" where it is."""
 
     def of_case(self, case: str) -> tuple[Result, ...]:
         return tuple(result for result in self.results if result.case == case)
@@ -67,12 +32,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(run: Run) -> Summary:
     """All results of a record; an arm without samples has its reason instead."""
-    results: list[Result] = []
-    roofs: list[Roof] = []
-    for case in run.header.cases:
-        view = _CaseView(run, case)
-        results += view.results()
-        roofs += view.roofs()
+    views = [CaseView(run, case) for case in run.header.cases]
+    results = [result for view in views for result in view.results()]
+    roofs = [roof for view in views for roof in view.roofs()]
     twins = [r for r in results if r.arm == TWIN and r.ci is not None]
     floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
     effects = [
@@ -86,14 +48,29 @@ def summarise(run: Run) -> Summary:
         roofs=tuple(roofs),
         noise_floor=max(floors, default=None),
         min_detectable_effect=statistics.median(effects) if effects else None,
+        void=_void([view.twin_effects() for view in views]),
     )
 
 
-def describe_failures(bad: Sequence[Check]) -> str:
-    """The first failed check in full, the others by name."""
-    names = list(dict.fromkeys(check.name for check in bad[1:] if check.name != bad[0].name))
-    also = f" (also {', '.join(names)})" if names else ""
-    return f"{bad[0].name}: {bad[0].detail}{also}"
+def all_decided(summary: Summary) -> bool:
+    """Whether no arm is left that more blocks could decide."""
+    return all(result.verdict != "UNDECIDED" or result.arm == TWIN for result in summary.results)
+
+
+def _void(twins: Sequence[dict[int, float]]) -> str:
+    """The alarm: base and twin differ over the whole run, which nothing but a fault explains."""
+    blocks = sorted(set().union(*twins)) if twins else []
+    means = [statistics.mean(t[block] for t in twins if block in t) for block in blocks]
+    if len(means) < stats.MIN_BLOCKS:
+        return ""
+    interval = stats.t_interval(means, stats.VOID_LEVEL)
+    if interval.low <= 0 <= interval.high:
+        return ""
+    return (
+        f"the baseline and its identical twin differ by {interval.estimate:+.2%} over the run's "
+        f"cases, which is no chance at {stats.VOID_LEVEL:.1%}: no verdict of this run is to be "
+        "believed. Look for what disturbs the machine, and run it again."
+    )
 
 
 def pair_interval(run: Run, case: str, arm: str, against: str) -> stats.Interval | None:
@@ -101,202 +78,6 @@ def pair_interval(run: Run, case: str, arm: str, against: str) -> stats.Interval
     logs = stats.pass_logs(sample for sample in run.of(Sample) if sample.case == case)
     arms = sum(choice.case == case for choice in run.header.choices) - 1
     effects = stats.block_effects(logs, arm, [against])
-    level = stats.family_level(run.header.settings.confidence, arms)
-    return stats.t_interval(effects, level) if effects else None
-
-
-class _CaseView:
-    """The lines of a record that concern one case."""
-
-    def __init__(self, run: Run, case: Gemv) -> None:
-        self.run, self.case, self.header = run, case, run.header
-        self.choices = [c for c in run.header.choices if c.case == case.id]
-        self.samples = [s for s in run.of(Sample) if s.case == case.id]
-        self.logs = stats.pass_logs(self.samples)
-        self.verified = {v.arm: v for v in run.of(Verified) if v.case == case.id}
-        arms = len(self.choices) - 1
-        self.level = stats.family_level(run.header.settings.confidence, arms)
-
-    def results(self) -> list[Result]:
-        baseline, *others = self.choices
-        twin = msgspec.structs.replace(baseline, label=TWIN)
-        return [self._result(choice) for choice in (baseline, twin, *others)]
-
-    def roofs(self) -> list[Roof]:
-        found = []
-        for device in self.header.devices:
-            label = self._roof_label(device.id)
-            speeds = [s.bytes_per_call / s.seconds for s in self._sane(label)]
-            if speeds:
-                found.append(
-                    Roof(case=self.case.id, device=device.id, gbps=statistics.median(speeds) / 1e9)
-                )
-        return found
-
-    def _result(self, choice: Choice) -> Result:
-        blank = Result(
-            case=self.case.id,
-            arm=choice.label,
-            baseline=self.header.baseline,
-            device=choice.device,
-            constants=_constants(choice),
-            verdict="UNDECIDED",
-            verified=self._is_verified(choice.label),
-            steps=()
-            if isinstance(choice.outcome, Declined)
-            else tuple(map(str, choice.outcome.steps)),
-        )
-        samples = self._sane(choice.label)
-        refusal = self._refusal(choice)
-        if refusal is None and not samples:
-            refusal = self._unmeasured()
-        if refusal is None:
-            return self._compared(choice, self._measured(blank, samples))
-        verdict, reason = refusal
-        # The numbers of an arm that failed on the way still say something; of a wrong one, not.
-        worth = verdict == "FAILED" and bool(samples)
-        shown = self._compared(choice, self._measured(blank, samples)) if worth else blank
-        flags = shown.flags or self._flags(blank, None)
-        return msgspec.structs.replace(shown, verdict=verdict, reason=reason, flags=flags)
-
-    def _compared(self, choice: Choice, measured: Result) -> Result:
-        if choice.label != self.header.baseline:
-            return self._decided(measured, choice)
-        blocks = len({sample.block for sample in self._sane(choice.label)})
-        return msgspec.structs.replace(
-            measured, verdict="BASELINE", ratio=1.0, ci=(1.0, 1.0), blocks=blocks
-        )
-
-    def _measured(self, blank: Result, samples: Sequence[Sample]) -> Result:
-        """Times and rates, before any comparison."""
-        seconds = statistics.median(s.seconds for s in samples)
-        kernel = [s.kernel_seconds for s in samples if s.kernel_seconds is not None]
-        roof = self._roof_interval(blank)
-        return msgspec.structs.replace(
-            blank,
-            seconds_per_call=seconds,
-            kernel_seconds=statistics.median(kernel) if kernel else None,
-            gbps=samples[0].bytes_per_call / seconds / 1e9,
-            roof_fraction=roof.ratio if roof else None,
-            passes=len(samples),
-            flags=self._flags(blank, roof),
-        )
-
-    def _decided(self, measured: Result, choice: Choice) -> Result:
-        """The ratio to the baseline with its interval, and what that says."""
-        settings = self.header.settings
-        effects = stats.block_effects(self.logs, measured.arm, self._baselines(measured.arm))
-        if not effects:
-            return msgspec.structs.replace(measured, reason="no pass holds baseline and arm")
-        # The twin is outside the family of arms: its interval is at the plain level.
-        level = settings.confidence if measured.arm == TWIN else self.level
-        interval = stats.t_interval(effects, level)
-        verdict, reason = stats.decide(interval, settings.min_effect)
-        if self._beats_the_roof(measured, choice):
-            verdict, reason = "INVALID", "faster than the roof, which no uncached read can be"
-        flags = measured.flags
-        if verdict in ("FASTER", "SLOWER") and _inside(interval, settings.min_effect):
-            flags = (*flags, "small")
-        return msgspec.structs.replace(
-            measured,
-            verdict=verdict,
-            reason=reason or "",
-            ratio=interval.ratio,
-            ci=interval.ci,
-            blocks=interval.blocks,
-            flags=flags,
-            min_detectable_effect=stats.min_detectable_effect(interval, level),
-        )
-
-    def _baselines(self, arm: str) -> list[str]:
-        """Base and twin; the twin has only the base, and so has everyone if the twin failed."""
-        baseline = self.header.baseline
-        twin = msgspec.structs.replace(self.choices[0], label=TWIN)
-        return [baseline] if arm == TWIN or self._refusal(twin) else [baseline, TWIN]
-
-    def _beats_the_roof(self, measured: Result, choice: Choice) -> bool:
-        """Impossible for what reads the rotated pool; a host library has copies of its own."""
-        if self.header.settings.regime != "stream" or isinstance(choice.outcome, HostArm):
-            return False
-        roof = self._roof_interval(measured)
-        return roof is not None and roof.low > ABOVE_ROOF
-
-    def _roof_interval(self, result: Result) -> stats.Interval | None:
-        """log of (arm's bytes per second / roof's), paired within passes."""
-        label = self._roof_label(result.device)
-        roof, samples = self._sane(label), self._sane(result.arm)
-        if not roof or not samples:
-            return None
-        effects = stats.block_effects(self.logs, result.arm, [label])
-        shift = math.log(samples[0].bytes_per_call / roof[0].bytes_per_call)
-        return stats.t_interval([e + shift for e in effects], self.level) if effects else None
-
-    def _flags(self, result: Result, roof: stats.Interval | None) -> tuple[str, ...]:
-        own = [s for s in self.samples if s.arm == result.arm]
-        flags = find_flags(own, roof)
-        same = [] if result.arm == TWIN else self._identical_to(result.arm)
-        return (*flags, *(f"identical to {label}" for label in same))
-
-    def _identical_to(self, label: str) -> list[str]:
-        (own,) = [c for c in self.choices if c.label == label]
-        return [
-            c.label
-            for c in self.choices
-            if c.label != label and c.device == own.device and identical(c.outcome, own.outcome)
-        ]
-
-    def _refusal(self, choice: Choice) -> tuple[str, str] | None:
-        """DECLINED, WRONG or FAILED with the reason, whatever else is known of the arm."""
-        if isinstance(choice.outcome, Declined):
-            return "DECLINED", choice.outcome.reason
-        label = self.header.baseline if choice.label == TWIN else choice.label
-        verified = self.verified.get(label)
-        if verified is not None and not verified.passed:
-            bad = [check for check in verified.checks if not check.passed]
-            return "WRONG", describe_failures(bad)
-        if any(s.correct is False for s in self.samples if s.arm == choice.label):
-            return "WRONG", "the output of a timed run differs from the verified one"
-        for line in self.run.lines:
-            same = isinstance(line, Failed | Charged) and (line.case, line.arm) in (
-                (self.case.id, label),
-                (self.case.id, choice.label),
-            )
-            if same and isinstance(line, Failed | Charged):
-                return "FAILED", f"{line.stage}: {line.reason}"
-        return None
-
-    def _unmeasured(self) -> tuple[str, str]:
-        """Why an arm that is right in itself has no samples."""
-        for line in self.run.lines:
-            if isinstance(line, Charged) and line.case == self.case.id and not line.arm:
-                return "FAILED", f"{line.stage}: {line.reason}"
-        refusal = self._refusal(self.choices[0])
-        if refusal is not None:
-            return "UNDECIDED", f"the baseline {self.header.baseline} is {refusal[0]}"
-        return "UNDECIDED", "nothing was measured"
-
-    def _is_verified(self, label: str) -> bool | None:
-        found = self.verified.get(self.header.baseline if label == TWIN else label)
-        return found.passed if found else None
-
-    def _sane(self, label: str) -> list[Sample]:
-        return [
-            s for s in self.samples if s.arm == label and math.isfinite(s.seconds) and s.seconds > 0
-        ]
-
-    def _roof_label(self, device: str) -> str:
-        return ROOF if len(self.header.devices) == 1 else f"{device}:{ROOF}"
-
-
-def _constants(choice: Choice) -> dict[str, int | str]:
-    outcome = choice.outcome
-    if isinstance(outcome, Specialization):
-        return dict(outcome.constants) | {
-            "workgroups": outcome.workgroups,
-            "workgroup_size": outcome.workgroup_size,
-        }
-    return {"host": outcome.family} if isinstance(outcome, HostArm) else {}
-
-
-def _inside(interval: stats.Interval, min_effect: float) -> bool:
-    return abs(interval.estimate) < math.log1p(min_effect)
+    settings = run.header.settings
+    level = stats.family_level(settings.confidence, arms, len(settings.looks))
+    return stats.t_interval(stats.at_look(effects, settings.looks), level) if effects else None

@@ -33,11 +33,10 @@ from gemvbench.messages import (
 from gemvbench.plan import ROOF, TWIN, draw_load_order, draw_padding, plan_lengths, plan_slots
 from gemvbench.process import WorkerDiedError, converse
 from gemvbench.record import Charged, Ended, Recorder, Run, Settings
+from gemvbench.results import all_decided, summarise
 
 _UNEXPLAINED_DEATHS = 3
 """A run ends when this many workers died without an arm to charge."""
-
-MOST_BLOCKS = 16
 
 
 class Progress(Protocol):
@@ -93,16 +92,18 @@ class Conductor:
         return left
 
     def measure(self, contests: Sequence[Contest], started: float) -> str:
-        """Block after block until there are enough; returns why it ended."""
+        """Block after block until all arms are decided or no look is left; returns why it ended."""
         left = list(contests)
-        wanted = self.settings.blocks if self.settings.budget is None else MOST_BLOCKS
-        self.progress.stage("measure", wanted)
+        looks = self.settings.looks
+        self.progress.stage("measure", looks[-1])
         block, done, longest = 0, 0, 0.0
-        while left and done < wanted:
+        while left and done < looks[-1]:
             begun = time.monotonic()
             budget = self.settings.budget
             if budget is not None and done and begun - started + longest > budget:
                 return "budget"
+            if done in looks and all_decided(summarise(self.recorder.run())):
+                break
             if self._run_block(left, block):
                 done += 1
                 self.progress.advance(f"block {done}")

@@ -3,7 +3,9 @@
 Within a pass: log(baseline) - log(arm), the baseline being the mean log of base and twin.
 Within a block: the Hodges-Lehmann estimate over its passes (median of the Walsh averages;
 Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Over blocks: Student's t interval, at the
-level divided by the number of arms compared with one baseline (Bonferroni).
+level divided by the number of arms compared with one baseline and by the number of looks
+(Bonferroni). Looks are fixed before the run; by the union bound all their intervals hold
+together, so a run may stop after any of them, for any reason.
 """
 
 from __future__ import annotations
@@ -18,6 +20,12 @@ import numpy as np
 from gemvbench.messages import Sample
 
 MIN_BLOCKS = 6
+LOOKS = (6, 8, 12, 16)
+"""Numbers of blocks after which a run looks at its intervals, and stops if all are decided."""
+
+VOID_LEVEL = 0.999
+"""The twin's mean effect over a run's cases is tested once, at this level."""
+
 POWER = 0.90
 
 Logs = Mapping[tuple[int, int], Mapping[str, float]]
@@ -58,13 +66,18 @@ def pass_logs(samples: Iterable[Sample], *, kernel_time: bool = False) -> Logs:
 
 
 def block_effects(logs: Logs, arm: str, baselines: Sequence[str]) -> list[float]:
-    """One effect per block: positive where the arm is faster than its baselines' mean."""
+    """One effect per block, in their order."""
+    return list(effects_by_block(logs, arm, baselines).values())
+
+
+def effects_by_block(logs: Logs, arm: str, baselines: Sequence[str]) -> dict[int, float]:
+    """Effects by block: positive where the arm is faster than its baselines' mean."""
     effects: dict[int, list[float]] = defaultdict(list)
     for (block, _), of in sorted(logs.items()):
         if arm in of and all(name in of for name in baselines):
             base = sum(of[name] for name in baselines) / len(baselines)
             effects[block].append(base - of[arm])
-    return [hodges_lehmann(values) for _, values in sorted(effects.items())]
+    return {block: hodges_lehmann(values) for block, values in sorted(effects.items())}
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
@@ -90,9 +103,19 @@ def t_interval(effects: Sequence[float], level: float) -> Interval:
     return Interval(estimate, estimate - half, estimate + half, count, spread)
 
 
-def family_level(confidence: float, arms: int) -> float:
-    """The level of each interval when `arms` of them are to hold together."""
-    return 1 - (1 - confidence) / max(1, arms)
+def family_level(confidence: float, arms: int, looks: int = 1) -> float:
+    """The level of each interval when those of all arms and looks are to hold together."""
+    return 1 - (1 - confidence) / (max(1, arms) * looks)
+
+
+def at_look(effects: Sequence[float], looks: Sequence[int]) -> Sequence[float]:
+    """The effects that the last look reached has seen; all of them before the first.
+
+    Blocks beyond a look belong to the next one: an interval over them would be one more look
+    than was planned.
+    """
+    reached = [look for look in looks if look <= len(effects)]
+    return effects[: reached[-1]] if reached else effects
 
 
 def min_detectable_effect(interval: Interval, level: float) -> float:

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from records import CASE, make_header, make_leg, make_run, make_samples, times, verified
 
+from gemvbench.case_results import Result
 from gemvbench.commands.ab import exit_code
 from gemvbench.errors import Exit
 from gemvbench.messages import Failed, Sample
 from gemvbench.plan import TWIN
 from gemvbench.record import Charged, Line
 from gemvbench.report.comparison import claim
-from gemvbench.results import Result, Summary, summarise
+from gemvbench.results import Summary, summarise
 
 CRASH = Charged(stage="measure", case=CASE.id, arm="pack2", reason="signal SIGABRT")
 

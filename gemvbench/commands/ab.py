@@ -23,6 +23,7 @@ from gemvbench.report.comparison import comparison_document, ended
 from gemvbench.report.dry import dry_document
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
+from gemvbench.stats import LOOKS
 
 Cells = dict[tuple[str, str], Arm]
 """Arms of a grid by (row, column)."""
@@ -138,6 +139,7 @@ def make_settings(options: argparse.Namespace) -> Settings:
         regime=options.regime,
         seed=options.seed,
         passes=3 if options.quick else 6,
+        looks=LOOKS[:1] if options.quick else LOOKS,
         confidence=parse_share("--confidence", options.confidence, 0.5, 1.0),
         min_effect=parse_share("--min-effect", options.min_effect, 0.0, 1.0),
         budget=parse_seconds(options.budget) if options.budget else None,
@@ -151,7 +153,8 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
     compared = verdicts - {"BASELINE", "DECLINED"}
-    if ended(summary) not in ("complete", "budget") or "INVALID" in verdicts or not compared:
+    stopped = ended(summary) not in ("complete", "budget")
+    if stopped or summary.void or "INVALID" in verdicts or not compared:
         return Exit.NO_DEVICE
     if fail_on_slower and any(
         result.verdict == "SLOWER" and "small" not in result.flags for result in summary.results

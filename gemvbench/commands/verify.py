@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gemvbench.arm import parse_arm
+from gemvbench.case_results import describe_failures
 from gemvbench.commands.output import Bar, check_output, emit
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit
@@ -12,7 +13,6 @@ from gemvbench.ladder import Declined
 from gemvbench.messages import Failed, Verified
 from gemvbench.record import Charged, Recorder, Run, Settings
 from gemvbench.report.document import Document, Section
-from gemvbench.results import describe_failures
 from gemvbench.run import Conductor
 
 DEFAULT_ARMS = ("pack0", "pack1", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gemvbench.arm import AUTO
+from gemvbench.case_results import Result, Roof
 from gemvbench.device import DeviceInfo
 from gemvbench.flags import COMPUTE_BOUND, COMPUTE_BOUND_FLAG
 from gemvbench.ladder import recommend
@@ -16,7 +17,7 @@ from gemvbench.record import SCHEMA, Charged, Ended
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
 from gemvbench.report.matrix import matrix_sections
-from gemvbench.results import Result, Roof, Summary
+from gemvbench.results import Summary
 from gemvbench.stats import MIN_BLOCKS
 
 _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")
@@ -35,6 +36,7 @@ class _Json(msgspec.Struct, kw_only=True):
     seed: int
     baseline: str
     ended: str
+    void: str
     noise_floor: float | None
     min_detectable_effect: float | None
     results: tuple[Result, ...]
@@ -62,6 +64,7 @@ def comparison_document(summary: Summary) -> Document:
             seed=header.settings.seed,
             baseline=header.baseline,
             ended=ended(summary),
+            void=summary.void,
             noise_floor=summary.noise_floor,
             min_detectable_effect=summary.min_detectable_effect,
             results=tuple(summary.results),
@@ -156,7 +159,7 @@ def _closing(summary: Summary) -> list[str]:
     header = summary.run.header
     settings = header.settings
     blocks = max((result.blocks for result in summary.results), default=0)
-    lines = []
+    lines = [f"VOID: {summary.void}"] if summary.void else []
     if blocks:
         lines.append(
             f"Ratio: time of {header.baseline} over time of arm, more is faster; "

@@ -25,8 +25,9 @@ def dry_document(
         (),
         (),
         notes=(
-            f"{settings.blocks} blocks of {settings.passes} passes, seed {settings.seed}; lengths "
-            "are chosen by time when the arms have been timed once. Nothing was measured.",
+            f"Blocks of {settings.passes} passes, looks after {_looks(settings)} of them, "
+            f"seed {settings.seed}; lengths are chosen by time when the arms have been timed "
+            "once. Nothing was measured.",
             *(device.title for device in devices),
         ),
     )
@@ -48,6 +49,10 @@ def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Sect
         rows=tuple(_row(choice) for choice in contest.choices),
         notes=(*memory, *(f"pass {i}: {' '.join(order)}" for i, order in enumerate(orders, 1))),
     )
+
+
+def _looks(settings: Settings) -> str:
+    return ", ".join(map(str, settings.looks))
 
 
 def _row(choice: Choice) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gemvbench.case_results import Result
 from gemvbench.record import GridCell
 from gemvbench.report import units
 from gemvbench.report.document import Section
-from gemvbench.results import Result, Summary, pair_interval
+from gemvbench.results import Summary, pair_interval
 from gemvbench.stats import decide
 
 _MARKS = {"FASTER": "+", "SLOWER": "-", "SAME": "=", "UNDECIDED": "?", "BASELINE": ""}
