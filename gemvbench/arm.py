@@ -68,6 +68,7 @@ FAMILIES: dict[str, Family] = {
 }
 ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in family.axes))
 AUTO = "auto"
+RESERVED = ("aa", "roof")
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES)
 _AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
@@ -144,6 +145,11 @@ def parse_arm(text: str) -> Arm:
             f"{text!r} is not an arm. Write [device:]family[+axisN...][@revision], for example "
             "pack2, row+pack3+rows2 or cuda0:base, or name=path/kernel.cl:entry for a file of "
             "your own" + _file_hint(text) + ". `gemvbench list` shows families and axes."
+        )
+    if match["name"] in RESERVED:
+        raise UserError(
+            f"Arm {text!r}: the name {match['name']!r} is taken, by the baseline's twin or the "
+            "bare read that every run measures. Give the file another name."
         )
     if match["name"]:
         family, words = "row", match["file_axes"].split("+")[1:]

@@ -95,7 +95,13 @@ def _check_type(what: str, value: str, known: tuple[str, ...]) -> None:
         raise UserError(f"{value!r} is no type for {what}; known are {', '.join(known)}.")
 
 
+MAX_OFFSET = 1 << 32
+"""Bytes; kernels take the offset of x in 32 bits."""
+
+
 def _check_offset(what: str, value: int, item: int) -> None:
+    if value >= MAX_OFFSET:
+        raise UserError(f"The byte offset of {what} is {value}, but has to be below 4 GiB.")
     if value < 0 or value % item:
         raise UserError(
             f"The byte offset of {what} is {value}, but has to be a multiple of {item}, "

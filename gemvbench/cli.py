@@ -9,18 +9,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import signal
 import sys
+import traceback
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
 from gemvbench import __version__
 from gemvbench.arm import ALL_AXES
 from gemvbench.defaults import apply_project_defaults
 from gemvbench.errors import Exit, UserError
+from gemvbench.interrupts import stop_once
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 FORMAT_NAMES = ("table", "md", "csv", "json")
 _MODULES = {
     "devices": "gemvbench.commands.show",
@@ -36,8 +35,7 @@ _MODULES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for number in _INTERRUPTS:
-        signal.signal(number, _interrupt)
+    stop_once()
     try:
         parser = build_parser()
         apply_project_defaults(parser)
@@ -55,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; point stdout elsewhere so that exit is silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
+    except Exception:  # noqa: BLE001 - a bug may not exit like a regression
+        traceback.print_exc()
+        print("gemvbench: this is a bug; please report it with the lines above.", file=sys.stderr)
+        return int(Exit.NO_DEVICE)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -72,14 +74,15 @@ def build_parser() -> argparse.ArgumentParser:
         _add_output(commands.add_parser(name, help=help_text, description=help_text))
     _add_report(commands)
     verify = commands.add_parser("verify", help="check arms against the oracle, without timing")
-    _add_arms(verify)
+    _add_arm(verify)
     _add_cases(verify)
     _add_output(verify)
     roof = commands.add_parser("roof", help="measure how fast this device reads memory")
     roof.add_argument("--device", metavar="ID", help="device id (default: the best present)")
     _add_output(roof)
     ab = commands.add_parser("ab", help="compare arms with a baseline, paired")
-    _add_arms(ab)
+    _add_arm(ab)
+    ab.add_argument("--baseline", metavar="ARM", help="default: base")
     _add_measurement(ab)
     sweep = commands.add_parser(
         "sweep",
@@ -123,14 +126,13 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_output(report)
 
 
-def _add_arms(parser: argparse.ArgumentParser) -> None:
+def _add_arm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arm",
         action=_Append,
         metavar="ARM",
-        help="[device:]family[+axisN...][@revision]; may be given more than once",
+        help="[device:]family[+axisN...][@revision] or name=file:entry; may be given again",
     )
-    parser.add_argument("--baseline", metavar="ARM", help="default: base")
 
 
 def _add_cases(parser: argparse.ArgumentParser) -> None:
@@ -166,10 +168,3 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", default="table", metavar="FORMAT", help="|".join(FORMAT_NAMES))
     parser.add_argument("-o", "--output", metavar="FILE", help="write there, not to stdout")
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """Stop once; a second signal would only lose the report of what was measured."""
-    for number in _INTERRUPTS:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt

@@ -65,14 +65,14 @@ class Contest:
 
 
 def make_entrants(
-    arms: Sequence[Arm], baseline: Arm, default: DeviceInfo, devices: Devices
+    arms: Sequence[Arm], default: DeviceInfo, devices: Devices
 ) -> tuple[Entrant, ...]:
-    """Baseline first, then the arms, each once; labels name devices where there are several.
+    """The arms in their order, each once; labels name devices where there are several.
 
     Raises:
-        UserError: an arm on a device that is not here, or the baseline against itself.
+        UserError: an arm on a device that is not here, or two files of one name.
     """
-    pairs = [(arm, _device_of(arm, default, devices)) for arm in (baseline, *arms)]
+    pairs = [(arm, _device_of(arm, default, devices)) for arm in arms]
     several = len({device.id for _, device in pairs}) > 1
     entrants: dict[str, Entrant] = {}
     for arm, device in pairs:
@@ -80,11 +80,6 @@ def make_entrants(
         entrant = entrants.setdefault(label, Entrant(arm, device, label))
         if entrant.arm.file != arm.file:
             raise UserError(f"Two files are both named {label!r}; give each a name of its own.")
-    if len(entrants) == 1:
-        raise UserError(
-            f"Arm {arms[0].full_name} is the baseline itself, which every run already measures "
-            "twice (the twin `aa`). Name another --arm or another --baseline."
-        )
     return tuple(entrants.values())
 
 

@@ -15,14 +15,17 @@ def apply_project_defaults(parser: argparse.ArgumentParser, folder: Path | None 
     Raises:
         UserError: a file that is no TOML, or an option no command has.
     """
-    path = (folder or Path.cwd()) / "pyproject.toml"
+    path = (folder or Path()) / "pyproject.toml"
     try:
-        data = tomllib.loads(path.read_text())
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from error
-    table = data.get("tool", {}).get("gemvbench", {})
+    tools = data.get("tool", {})
+    table = tools.get("gemvbench", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise UserError(f"{path}: tool.gemvbench has to be a table, [tool.gemvbench].")
     if not table:
         return
     parsers = _subparsers(parser)

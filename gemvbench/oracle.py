@@ -74,6 +74,30 @@ def exact_patterns(k: int, accumulate: int) -> tuple[XPattern, ...]:
     return (*(XPattern("exact", "sparse", period, p) for p in range(period)), *columns)
 
 
+def special_rows(case: Gemv) -> NDArray[Any]:
+    """Rows [m, k] of the values that conversions get wrong: zeros, subnormals, the extremes.
+
+    Each column runs through all of them. Subnormals of BF16 are left out: as FP32 they are
+    subnormal too, and a device may flush those.
+    """
+    dtype = inputs.DTYPES[case.w]
+    smallest, largest = (2.0**-14, 65504.0) if case.w == "f16" else (2.0**-126, 2.0**127)
+    values = [0.0, 1.0, smallest, largest, largest / 3, 2.0**-13]
+    if case.w == "f16":
+        values += [2.0**-24, 2.0**-15, 1023 * 2.0**-24]
+    both = np.array([sign * value for value in values for sign in (1.0, -1.0)]).astype(dtype)
+    rows = min(case.n, len(both))
+    made: NDArray[Any] = both[(np.arange(rows)[:, None] + np.arange(case.k)) % len(both)]
+    return made
+
+
+def check_special(y: NDArray[np.float32], rows: NDArray[Any], column: int) -> Check:
+    """x is +1 in one column and 0 elsewhere, so y is that column, whatever it holds."""
+    expected = rows[:, column].astype(np.float64)
+    wrong = np.flatnonzero(~(y[: len(rows)] == expected))
+    return _verdict("special values", wrong, len(y), y, expected)
+
+
 def exact_sums(case: Gemv, patterns: tuple[XPattern, ...], seed: int) -> NDArray[np.int64]:
     """Integer results [len(patterns), n] on the host; float64 holds every partial sum."""
     x = np.stack([pattern.integers(case.k, seed) for pattern in patterns], 1).astype(np.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,8 +46,8 @@ def converse(request: Request) -> Iterator[Message]:
     """
     doing, written = Doing(stage="start", limit=START_LIMIT), 0
     decoder = msgspec.json.Decoder(Message)
-    scale = float(os.environ.get(LIMIT_SCALE, "1"))
-    with tempfile.TemporaryFile() as errors, _spawn(errors) as process:
+    scale = _limit_scale()
+    with _temporary_file() as errors, _spawn(errors) as process:
         lines = _read_in_background(process)
         _send(process, msgspec.json.encode(request))
         while True:
@@ -67,9 +68,31 @@ def converse(request: Request) -> Iterator[Message]:
             raise WorkerDiedError(doing, _describe_end(process.returncode, _tail(errors, written)))
 
 
+def _temporary_file() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise UserError(
+            f"No temporary file can be made ({error.strerror}). Free some space, or point TMPDIR "
+            "at a folder that can be written."
+        ) from error
+
+
+def _limit_scale() -> float:
+    text = os.environ.get(LIMIT_SCALE, "1")
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{LIMIT_SCALE}={text!r} is not a number.") from None
+
+
 @contextmanager
 def _spawn(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in its own process group, ended with all its children whatever happens."""
+    """A worker in its own process group, ended with all its children whatever happens.
+
+    It has a folder for temporary files of its own: compilers leave some behind.
+    """
+    folder = tempfile.mkdtemp(prefix="gemvbench-")
     package_root = str(Path(__file__).resolve().parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
@@ -77,7 +100,7 @@ def _spawn(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errors,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TMPDIR": folder},
         start_new_session=True,
     )
     try:
@@ -86,6 +109,7 @@ def _spawn(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _send(process: subprocess.Popen[bytes], text: bytes) -> None:

@@ -10,6 +10,7 @@ import gzip
 import os
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -30,6 +31,7 @@ from gemvbench.messages import (
 )
 
 SCHEMA = 1
+_GZIP_MAGIC = b"\x1f\x8b"
 T = TypeVar("T")
 
 
@@ -125,7 +127,7 @@ class Recorder:
         if path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("wb")
+                self._file = path.open("xb")
             except OSError as error:
                 self._give_up(error)
         self._write(header)
@@ -172,8 +174,10 @@ def read_record(path: Path) -> Run:
         UserError: no such file, another schema, or a line that is no part of a record.
     """
     try:
-        raw = (gzip.decompress if path.suffix == ".gz" else bytes)(path.read_bytes()).splitlines()
-    except (OSError, EOFError) as error:
+        data = path.read_bytes()
+        packed = data.startswith(_GZIP_MAGIC)
+        raw = (gzip.decompress(data) if packed else data).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"Record {path} cannot be read: {error}.") from error
     if raw:
         _check_schema(path, raw[0])

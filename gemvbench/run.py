@@ -150,6 +150,7 @@ class Conductor:
         except WorkerDiedError as death:
             self._charge(death, request.case)
             out |= {death.doing.arm} if death.doing.arm else {job.arm for job in request.jobs}
+            passed -= out
         return out
 
     def _calibrate_once(self, contests: list[Contest], candidates: list[KernelJob]) -> bool:

@@ -16,7 +16,7 @@ from gemvbench.errors import UserError
 from gemvbench.ladder import Specialization
 
 KERNELS = Path(__file__).parent / "kernels"
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"[ \t]*$', re.MULTILINE)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"\n]+)".*$', re.MULTILINE)
 
 Reader = Callable[[str], str]
 """Text of a kernel file by its name relative to the kernels folder."""

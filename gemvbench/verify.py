@@ -89,6 +89,29 @@ class Verifier:
             for pattern in patterns:
                 y = self._compute(subject, pattern.values(self.case, self.request.seed), "small")
                 subject.checks.append(oracle.check_exact(pattern.name, y, self._sums[pattern]))
+            self._refill_after(subject, "small")
+        yield from self._special_phase(subjects)
+
+    def _special_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
+        """Zeros, subnormals and extremes in the first rows, seen through one column at a time."""
+        rows = oracle.special_rows(self.case)
+        for subject in subjects:
+            if subject.host is not None:
+                continue
+            # Anew for each arm: the one before may have written to the weights.
+            self.space.write_rows(rows)
+            yield self._doing("special values", subject.job.arm)
+            for column in dict.fromkeys((0, self.case.k - 1)):
+                x = np.zeros(self.case.k, inputs.DTYPES[self.case.x])
+                x[column] = 1
+                y = self._compute(subject, x, "small")
+                subject.checks.append(oracle.check_special(y, rows, column))
+            self._refill_after(subject, "small")
+
+    def _refill_after(self, subject: _Subject, kind: str) -> None:
+        """A wrong arm may have written to the weights: the next one is to find them whole."""
+        if not all(check.passed for check in subject.checks):
+            self.space.fill_weights(kind)
 
     def _random_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
         case, seed = self.case, self.request.seed
@@ -108,6 +131,7 @@ class Verifier:
                 )
             if subject.job.arm in siblings:
                 subject.checks.append(self._compare(siblings[subject.job.arm], x, subject.digest))
+            self._refill_after(subject, "random")
 
     def _compare(self, sibling: KernelJob, x: NDArray[Any], digest: str) -> Check:
         """Rows per workgroup may not change a bit: the sibling has one row and is the same else."""

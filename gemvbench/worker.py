@@ -8,7 +8,9 @@ parent keeps the tail of.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -30,12 +32,14 @@ from gemvbench.messages import (
 )
 from gemvbench.verify import Verifier
 
+_PR_SET_PDEATHSIG = 1
 _OPEN: dict[str, Backend] = {}
 """Kept until the process ends: some drivers abort when a context is released."""
 
 
 def main() -> None:
     """Answer the request, and leave at once: drivers crash while they are torn down."""
+    _die_with_parent()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     channel = _take_stdout()
     encoder = msgspec.json.Encoder()
@@ -102,6 +106,12 @@ def open_backend(info: DeviceInfo) -> Backend:
         if found.id == info.id:
             return OpenCLBackend(info, found.device)
     raise UserError(f"Device {info.id} was there a moment ago and is gone.")
+
+
+def _die_with_parent() -> None:
+    """On Linux: a parent that is killed leaves no worker behind that spins in a kernel."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _take_stdout() -> BinaryIO:

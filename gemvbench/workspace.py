@@ -20,7 +20,7 @@ ARGUMENTS = 7
 """Of every GEMV entry: see `Workspace._args`."""
 
 _FILL_GROUP = 256
-_GUARD_BYTES = 256
+_GUARD_BYTES = 1 << 14
 W_LEAD = 1 << 16
 """Bytes of NaN before the weights that are verified: whoever ignores w_offset reads them."""
 
@@ -82,6 +82,10 @@ class Workspace:
             more = min(made, self.layout.turns - made)
             self.backend.copy(self.pool, self._lead, self._lead + made * stride, more * stride)
             made += more
+
+    def write_rows(self, rows: NDArray[Any]) -> None:
+        """Put other values in place of the first rows of the first copy."""
+        self.backend.write(self.pool, rows, self._lead + self.case.w_offset)
 
     def set_x(self, x: NDArray[Any]) -> None:
         """Upload x at its offset, with NaN before and after it."""

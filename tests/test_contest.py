@@ -43,7 +43,7 @@ def test_cpu_runtimes_share_the_machines_memory() -> None:
 
 
 def test_the_twin_stands_beside_its_baseline() -> None:
-    entrants = make_entrants([parse_arm("pack2")], parse_arm("base"), GPU, {"cuda0": GPU})
+    entrants = make_entrants([parse_arm("base"), parse_arm("pack2")], GPU, {"cuda0": GPU})
     found = make_contest(Gemv(k=512, n=64), entrants, "hot").with_twin()
     assert found.labels == ("base", TWIN, "pack2")
     assert found.without("pack2").labels == ("base", TWIN)
@@ -53,4 +53,4 @@ def test_the_twin_stands_beside_its_baseline() -> None:
 def test_two_files_of_one_name_are_refused() -> None:
     arms = [parse_arm("mine=a.cl:one"), parse_arm("mine=b.cl:two")]
     with pytest.raises(UserError, match="both named 'mine'"):
-        make_entrants(arms, parse_arm("base"), GPU, {"cuda0": GPU})
+        make_entrants(arms, GPU, {"cuda0": GPU})

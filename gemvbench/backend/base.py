@@ -77,6 +77,9 @@ class Backend(Protocol):
     def upload(self, array: NDArray[Any]) -> Buffer:
         """A new buffer that holds a copy of `array`."""
 
+    def write(self, buffer: Buffer, array: NDArray[Any], offset: int) -> None:
+        """Copy `array` into a buffer from byte `offset` on."""
+
     def download(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         """`count` elements from byte `offset` on."""
 

@@ -109,6 +109,12 @@ class CudaBackend:
         self._copy(buffer.ptr, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
         return buffer
 
+    def write(self, buffer: Buffer, array: NDArray[Any], offset: int) -> None:
+        source = np.ascontiguousarray(array)
+        self._copy(
+            buffer.ptr + offset, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice
+        )
+
     def download(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         array = np.empty(count, dtype)
         source = buffer.ptr + offset
@@ -171,16 +177,14 @@ class CudaBackend:
         """The cubin of a text, from the cache where there is one that this driver takes."""
         architecture = self.info.architecture or ""
         toolchain = _toolchain()
-        path = binaries.binary_path("cuda", architecture, toolchain or "", text)
-        cubin = binaries.load(path) if toolchain else None
+        path = binaries.binary_path(text, "cuda", architecture, toolchain) if toolchain else None
+        cubin = binaries.load(path)
         if cubin is not None:
             with suppress(CompileError):
                 return cubin, _load_module(cubin)
-            path.unlink(missing_ok=True)
         cubin = compile_cubin(text, architecture)
         module = _load_module(cubin)
-        if toolchain:
-            binaries.store(path, cubin)
+        binaries.store(path, cubin)
         return cubin, module
 
     def _copy(self, target: int, source: int, size: int, kind: int) -> None:

@@ -88,6 +88,9 @@ class FakeBackend:
         memory.write(0, np.ascontiguousarray(array))
         return memory
 
+    def write(self, buffer: Memory, array: NDArray[Any], offset: int) -> None:
+        buffer.write(offset, np.ascontiguousarray(array))
+
     def download(self, buffer: Memory, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         return buffer.read(offset, dtype, count).copy()
 

@@ -66,7 +66,10 @@ def write_entries(folder: Path, registered: Path) -> None:
     """Copy the registered entries and add one for each unregistered library."""
     known = ""
     for entry in sorted(registered.glob("*.icd")):
-        text = entry.read_text(errors="replace").strip()
+        try:
+            text = entry.read_text(errors="replace").strip()
+        except OSError:
+            continue  # a dead link or a folder is no driver
         (folder / entry.name).write_text(text + "\n")
         known += text + "\n"
     for name, library in find_unregistered().items():

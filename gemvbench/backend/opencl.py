@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
@@ -41,15 +42,14 @@ class OpenCLBackend:
 
     def compile(self, text: str, entry: str) -> Kernel:
         info = self.info
-        path = binaries.binary_path(info.platform, info.version, info.driver, info.name, text)
-        program = self._load(binaries.load(path)) or self._build(text)
-        try:
-            handle = cl.Kernel(program, entry)
-        except cl.Error as error:
-            raise CompileError(f"no kernel {entry!r} in what was compiled: {error}") from error
-        binary = _binary_of(program)
-        binaries.store(path, binary)
-        return Kernel(entry, handle, binary, handle.num_args)
+        path = binaries.binary_path(text, info.platform, info.version, info.driver, info.name)
+        stored = self._load(binaries.load(path))
+        if stored is not None:
+            with contextlib.suppress(CompileError):
+                return _kernel_of(stored, entry)
+        kernel = _kernel_of(self._build(text), entry)
+        binaries.store(path, kernel.binary)
+        return kernel
 
     def _build(self, text: str) -> cl.Program:
         try:
@@ -75,6 +75,9 @@ class OpenCLBackend:
         buffer = self.alloc(array.nbytes)
         cl.enqueue_copy(self._queue, buffer, np.ascontiguousarray(array))
         return buffer
+
+    def write(self, buffer: Buffer, array: NDArray[Any], offset: int) -> None:
+        cl.enqueue_copy(self._queue, buffer, np.ascontiguousarray(array), dst_offset=offset)
 
     def download(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         array = np.empty(count, dtype)
@@ -150,9 +153,13 @@ def compiler_log(message: str) -> str:
     return re.split(r"\n\s*\((?:options|source saved)", log)[0].strip()
 
 
-def _binary_of(program: cl.Program) -> bytes:
+def _kernel_of(program: cl.Program, entry: str) -> Kernel:
+    try:
+        handle = cl.Kernel(program, entry)
+    except cl.Error as error:
+        raise CompileError(f"no kernel {entry!r} in what was compiled: {error}") from error
     found: Any = program.get_info(cl.program_info.BINARIES)
-    return bytes(found[0])
+    return Kernel(entry, handle, bytes(found[0]), handle.num_args)
 
 
 class _ArgumentSetter:

@@ -17,7 +17,8 @@ from gemvbench.commands.selection import (
 )
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit, UserError
-from gemvbench.plan import REGIMES
+from gemvbench.interrupts import ignore_interrupts
+from gemvbench.plan import REGIMES, TWIN
 from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
 from gemvbench.report.comparison import comparison_document, ended
 from gemvbench.report.dry import dry_document
@@ -80,7 +81,12 @@ def _compare(
     cells: Cells,
 ) -> Exit:
     path = _record_path(options)
-    setup = prepare(options, arms, baseline, make_settings(options))
+    setup = prepare(options, [baseline, *arms], make_settings(options))
+    if len({choice.label for choice in setup.contests[0].choices}) == 1:
+        raise UserError(
+            f"Arm {baseline.full_name} is the baseline itself, which every run already measures "
+            "twice (the twin `aa`). Name another --arm or another --baseline."
+        )
     if options.dry_run:
         emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
@@ -89,6 +95,7 @@ def _compare(
     recorder = Recorder(header, path)
     with Bar() as bar:
         run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
+    ignore_interrupts()  # what was measured is shown, whatever is pressed now
     summary = summarise(run)
     if recorder.is_kept:
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
@@ -132,8 +139,6 @@ def make_settings(options: argparse.Namespace) -> Settings:
     """
     if options.regime not in REGIMES:
         raise UserError(f"--regime {options.regime!r} is unknown; use {' or '.join(REGIMES)}.")
-    if not 0 <= options.seed < 2**32:
-        raise UserError(f"--seed {options.seed} has to lie between 0 and {2**32 - 1}.")
     return Settings(
         command=options.command,
         regime=options.regime,
@@ -149,15 +154,13 @@ def make_settings(options: argparse.Namespace) -> Settings:
 
 def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     """Wrong or failed arms weigh most, then a run cut short, then a regression if asked for."""
+    arms = [r for r in summary.results if r.arm not in (TWIN, summary.run.header.baseline)]
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
-    compared = verdicts - {"BASELINE", "DECLINED"}
+    compared = any(result.ratio is not None for result in arms)
     stopped = ended(summary) not in ("complete", "budget")
     if stopped or summary.void or "INVALID" in verdicts or not compared:
         return Exit.NO_DEVICE
-    if fail_on_slower and any(
-        result.verdict == "SLOWER" and "small" not in result.flags for result in summary.results
-    ):
-        return Exit.REGRESSION
-    return Exit.OK
+    slower = (r.verdict == "SLOWER" and "small" not in r.flags for r in arms)
+    return Exit.REGRESSION if fail_on_slower and any(slower) else Exit.OK

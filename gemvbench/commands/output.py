@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -61,7 +62,9 @@ def _print(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    print(f"gemvbench: {text}", file=sys.stderr)
+    """A line on standard error; where that is closed or full, nothing else is lost for it."""
+    with contextlib.suppress(OSError, AttributeError):
+        print(f"gemvbench: {text}", file=sys.stderr)
 
 
 class Bar:

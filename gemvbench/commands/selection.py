@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from gemvbench.backend import icd
 from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
@@ -69,7 +70,9 @@ def choose_device(devices: Mapping[str, DeviceInfo], wanted: str | None) -> Devi
         UserError: unknown id (exit 2), or no device at all (exit 4).
     """
     if not devices:
-        raise UserError(f"No OpenCL or CUDA device was found. {_INSTALL}", Exit.NO_DEVICE)
+        vendors = os.environ.get(icd.VARIABLE)
+        named = f" {icd.VARIABLE}={vendors!r} limits what OpenCL shows." if vendors else ""
+        raise UserError(f"No OpenCL or CUDA device was found.{named} {_INSTALL}", Exit.NO_DEVICE)
     if wanted is None:
         return next(iter(devices.values()))
     return find_device(devices, wanted)

@@ -42,18 +42,18 @@ class Setup:
         )
 
 
-def prepare(
-    options: argparse.Namespace, arms: Sequence[Arm], baseline: Arm, settings: Settings
-) -> Setup:
-    """Devices, cases and specialised arms of a run.
+def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings) -> Setup:
+    """Devices, cases and specialised arms of a run; the first arm is the baseline.
 
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
     """
+    if not 0 <= settings.seed < 2**32:
+        raise UserError(f"--seed {settings.seed} has to lie between 0 and {2**32 - 1}.")
     devices = find_devices()
     device = choose_device(devices, options.device)
     cases = choose_cases(options, device)
-    entrants = make_entrants(arms, baseline, device, devices)
+    entrants = make_entrants(arms, device, devices)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)
     used = {entrant.device.id: entrant.device for entrant in entrants}

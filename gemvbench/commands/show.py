@@ -10,7 +10,7 @@ import msgspec
 from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
 from gemvbench.commands.output import check_output, emit
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import Exit
+from gemvbench.errors import Exit, UserError
 from gemvbench.models import Model, catalogue
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -72,7 +72,15 @@ def run_report(options: argparse.Namespace) -> Exit:
     from gemvbench.results import summarise
 
     check_output(options)
-    emit(comparison_document(summarise(read_record(Path(options.record)))), options)
+    run = read_record(Path(options.record))
+    try:
+        document = comparison_document(summarise(run))
+    except (ArithmeticError, LookupError, ValueError) as error:
+        raise UserError(
+            f"{options.record} holds values that no run writes ({error}); it is damaged, and no "
+            "result is read from it."
+        ) from error
+    emit(document, options)
     return Exit.OK
 
 

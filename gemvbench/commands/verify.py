@@ -6,7 +6,7 @@ import argparse
 
 from gemvbench.arm import parse_arm
 from gemvbench.case_results import describe_failures
-from gemvbench.commands.output import Bar, check_output, emit
+from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit
 from gemvbench.ladder import Declined
@@ -15,22 +15,29 @@ from gemvbench.record import Charged, Recorder, Run, Settings
 from gemvbench.report.document import Document, Section
 from gemvbench.run import Conductor
 
-DEFAULT_ARMS = ("pack0", "pack1", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")
+DEFAULT_ARMS = ("base", "pack0", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")
 
 
 def run_verify(options: argparse.Namespace) -> Exit:
     """Verify arms (by default the ladder, `auto` and the frozen reference)."""
     check_output(options)
     arms = [parse_arm(text) for text in options.arm or DEFAULT_ARMS]
-    baseline = parse_arm(options.baseline or "base")
-    setup = prepare(options, arms, baseline, Settings(command="verify", seed=options.seed))
+    setup = prepare(options, arms, Settings(command="verify", seed=options.seed))
     recorder = Recorder(setup.header(options.arguments), None)
+    stopped = False
     with Bar() as bar:
-        Conductor(setup.settings, setup.devices, recorder, bar).verify(setup.contests)
+        try:
+            Conductor(setup.settings, setup.devices, recorder, bar).verify(setup.contests)
+        except KeyboardInterrupt:
+            stopped = True
     document = verification_document(recorder.run())
     emit(document, options)
-    bad = any(record["passed"] is False for record in document.records)
-    return Exit.WRONG if bad else Exit.OK
+    passed = [record["passed"] for record in document.records]
+    if False in passed:
+        return Exit.WRONG
+    if stopped:
+        warn("interrupted; what was checked until then is above.")
+    return Exit.NO_DEVICE if stopped or True not in passed else Exit.OK
 
 
 def verification_document(run: Run) -> Document:
