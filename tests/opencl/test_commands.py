@@ -109,19 +109,25 @@ WRONG = {
     "last_column_missing": "last column",
     "one_row_too_many": "bounds",
     "one_column_too_many": "exact",
+    "no_zeros": "special values",
+    "writes_weights": "NaN",
     "no_w_offset": "NaN",
     "no_x_offset": "NaN",
 }
 
 
 def test_wrong_kernels_are_wrong_and_named(device: str) -> None:
-    words = [w for name in ("all_right", *WRONG) for w in ("--arm", user_arm(name))]
+    # A right one last too: the wrong ones before it may have written to the weights.
+    names = ("all_right", *WRONG)
+    words = [w for name in names for w in ("--arm", user_arm(name))]
+    words += ["--arm", "pack2"]
     answer = run("verify", "--device", device, "--shape", "96x40", *words, "--format", "json")
     assert answer.returncode == 3, answer.stderr
     by_arm: dict[str, list[dict[str, Any]]] = {}
     for record in json.loads(answer.stdout):
         by_arm.setdefault(record["arm"], []).append(record)
     assert by_arm["all_right+block64"][0]["verdict"] == "RIGHT"
+    assert by_arm["pack2"][0]["verdict"] == "RIGHT"
     for name, sign in WRONG.items():
         records = by_arm[f"{name}+block64"]
         assert {record["verdict"] for record in records} == {"WRONG"}
