@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gemvbench.case import Gemv
+from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Layout, Slot
@@ -104,7 +104,9 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     """
     stride = _align(case.w_offset + case.weight_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    most = min(device.max_alloc_bytes, device.free_bytes * 9 // 10 // sharers) // stride
+    vectors = 4 * case.n + case.k * ITEM_BYTES[case.x]
+    room = device.free_bytes * 9 // 10 // sharers - vectors
+    most = min(device.max_alloc_bytes, room) // stride
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
         raise UserError(

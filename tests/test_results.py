@@ -13,10 +13,11 @@ from records import CASE, make_header, make_leg, make_run, make_samples, times, 
 from gemvbench.case_results import Result
 from gemvbench.commands.ab import exit_code
 from gemvbench.errors import Exit
-from gemvbench.messages import Failed, Sample
+from gemvbench.messages import Check, Failed, RoofMeasured, Sample, Verified
 from gemvbench.plan import TWIN
 from gemvbench.record import Charged, Line
-from gemvbench.report.comparison import claim
+from gemvbench.report.comparison import claim, comparison_document
+from gemvbench.report.formats import render
 from gemvbench.results import Summary, summarise
 
 CRASH = Charged(stage="measure", case=CASE.id, arm="pack2", reason="signal SIGABRT")
@@ -192,3 +193,17 @@ def test_flags_of_the_arm() -> None:
 def test_exit_codes(pack2: float, lines: Any, ended: str, slower: bool, code: Exit) -> None:
     run = make_run(make_header(), [*make_samples(times(pack2=pack2)), *lines], ended)
     assert exit_code(summarise(run), fail_on_slower=slower) == code
+
+
+def test_notes_name_sampling_and_a_wrong_clock() -> None:
+    detail = "64 sampled rows, first and last included"
+    checks = (Check("exact", True), Check("random", True, detail))
+    lines = [
+        Verified(case=CASE.id, arm="pack2", checks=checks, digest="d"),
+        RoofMeasured(arm="read", device="dev", bandwidth=1e9, event_clock=0.95),
+        RoofMeasured(arm="other", device="dev", bandwidth=1e9, event_clock=1.01),
+    ]
+    text = render(comparison_document(summary(lines=lines)), "md")
+    assert f"Verified against float64 in {detail}; exactly in all rows." in text
+    assert text.count("event clock of dev ran at 0.950") == 1
+    assert "1.010" not in text

@@ -9,9 +9,9 @@ import msgspec
 from gemvbench.arm import AUTO
 from gemvbench.case_results import Result, Roof
 from gemvbench.device import DeviceInfo
-from gemvbench.flags import COMPUTE_BOUND, COMPUTE_BOUND_FLAG
+from gemvbench.flags import CLOCK_TOLERANCE, COMPUTE_BOUND, COMPUTE_BOUND_FLAG
 from gemvbench.ladder import recommend
-from gemvbench.messages import BlockDone
+from gemvbench.messages import BlockDone, RoofMeasured, Verified
 from gemvbench.plan import TWIN
 from gemvbench.record import SCHEMA, Charged, Ended
 from gemvbench.report import units
@@ -104,7 +104,7 @@ def _case_section(summary: Summary, case: str) -> Section:
         columns=_COLUMNS,
         rows=tuple(rows),
         lead=tuple(claim(result) for result in arms) if len(arms) <= 3 else (),
-        notes=(*_notes(results), *_advice(summary, case)),
+        notes=(*_notes(results), *_sampling(summary, case), *_advice(summary, case)),
     )
 
 
@@ -138,6 +138,23 @@ def _notes(results: tuple[Result, ...]) -> list[str]:
         if unmeasured or result.verdict in ("WRONG", "FAILED"):
             notes.append(f"{result.arm} {result.verdict}: {result.reason}")
     return notes
+
+
+def _sampling(summary: Summary, case: str) -> list[str]:
+    """What verification did not look at in full."""
+    checks = [c for line in summary.run.of(Verified) if line.case == case for c in line.checks]
+    details = dict.fromkeys(c.detail for c in checks if c.passed and c.detail)
+    return [f"Verified against float64 in {detail}; exactly in all rows." for detail in details]
+
+
+def _clocks(summary: Summary) -> list[str]:
+    """Devices whose event clock does not go like the host's, over half a second."""
+    return [
+        f"The event clock of {roof.device} ran at {roof.event_clock:.3f} of the host's while "
+        f"{roof.arm} was timed: its times may be off by as much."
+        for roof in summary.run.of(RoofMeasured)
+        if abs(roof.event_clock - 1) > CLOCK_TOLERANCE
+    ]
 
 
 def _advice(summary: Summary, case: str) -> list[str]:
@@ -174,6 +191,7 @@ def _closing(summary: Summary) -> list[str]:
         )
     lines += [device.title for device in header.devices]
     lines += header.notes
+    lines += _clocks(summary)
     overhead = _overhead(summary)
     lines += [overhead] if overhead else []
     end = ended(summary)
