@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from gemvbench.disturbance import slow_legs
 from gemvbench.messages import Leg, Sample
 from gemvbench.stats import Interval, hodges_lehmann, t_interval
 
@@ -35,6 +36,9 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
     if held:
         names = ", ".join(sorted(set().union(*held)))
         found.append(f"throttled in {len(held)} of {len(samples)} ({names})")
+    slow = slow_legs(samples)
+    if slow:
+        found.append(f"slow in {slow} of {len(samples)}")
     bend = non_linearity(samples)
     if bend is not None:
         found.append(f"non-linear ({bend:+.1%})")

@@ -75,7 +75,7 @@ def make_samples(times: Mapping[str, float], blocks: int = 6, **fields: Any) -> 
         for block in range(blocks):
             for pass_ in range(PASSES):
                 noise = _WOBBLE[(block + 3 * index) % len(_WOBBLE)]
-                drift = 1 + 0.2 * pass_
+                drift = 1 + 0.05 * pass_
                 samples.append(
                     make_sample(arm, block, pass_, seconds * (1 + noise) * drift, **fields)
                 )

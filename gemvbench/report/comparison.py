@@ -9,9 +9,10 @@ import msgspec
 from gemvbench.arm import AUTO
 from gemvbench.case_results import Result, Roof
 from gemvbench.device import DeviceInfo
+from gemvbench.disturbance import drift, slot_effect
 from gemvbench.flags import CLOCK_TOLERANCE, COMPUTE_BOUND, COMPUTE_BOUND_FLAG
 from gemvbench.ladder import recommend
-from gemvbench.messages import BlockDone, RoofMeasured, Verified
+from gemvbench.messages import BlockDone, RoofMeasured, Sample, Verified
 from gemvbench.plan import TWIN
 from gemvbench.record import SCHEMA, Charged, Ended
 from gemvbench.report import units
@@ -147,6 +148,22 @@ def _sampling(summary: Summary, case: str) -> list[str]:
     return [f"Verified against float64 in {detail}; exactly in all rows." for detail in details]
 
 
+def _disturbances(summary: Summary) -> list[str]:
+    """Drift and slot effect, the largest of all cases."""
+    header = summary.run.header
+    samples = summary.run.of(Sample)
+    cases = [[s for s in samples if s.case == case.id] for case in header.cases]
+    drifts = [drift(each, header.baseline) for each in cases if each]
+    slots = [slot_effect(each) for each in cases if each]
+    if not drifts:
+        return []
+    return [
+        f"Between passes {header.baseline} drifted {max(drifts) - 1:.1%} peak to peak, which "
+        f"pairing takes out; slots of a pass differ by {max(slots) - 1:.2%}, which the orders "
+        "balance."
+    ]
+
+
 def _clocks(summary: Summary) -> list[str]:
     """Devices whose event clock does not go like the host's, over half a second."""
     return [
@@ -189,6 +206,7 @@ def _closing(summary: Summary) -> list[str]:
             f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten "
             f"(median arm); SAME means inside {settings.min_effect:.1%}."
         )
+    lines += _disturbances(summary)
     lines += [device.title for device in header.devices]
     lines += header.notes
     lines += _clocks(summary)

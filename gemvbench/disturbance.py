@@ -1,0 +1,59 @@
+"""What disturbed a run: drift of the baseline, effect of the slot, legs in a slow mode. Pure.
+
+None of it decides anything: pairing within passes and balanced orders are there so that it
+need not. It tells a reader what kind of machine the verdicts were made on.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gemvbench.messages import Sample
+
+SLOW = 1.18
+"""A measurement this many times above its arm's lower quartile is slow (S2's mode was 19)."""
+
+
+def drift(samples: Sequence[Sample], baseline: str) -> float:
+    """The baseline's slowest pass over its fastest, as a ratio; 1 with fewer than two."""
+    seconds = [s.seconds for s in samples if s.arm == baseline and _sane(s)]
+    return max(seconds) / min(seconds) if len(seconds) > 1 else 1.0
+
+
+def slot_effect(samples: Sequence[Sample]) -> float:
+    """Slowest over fastest slot of a pass, arms and passes taken out, as a ratio.
+
+    Each arm's mean log and each pass's mean residual are subtracted; orders are balanced, so
+    what is left by slot is the slot's.
+    """
+    logs = {(s.block, s.pass_, s.slot): (s.arm, math.log(s.seconds)) for s in samples if _sane(s)}
+    by_arm: dict[str, list[float]] = defaultdict(list)
+    for arm, value in logs.values():
+        by_arm[arm].append(value)
+    means = {arm: statistics.fmean(values) for arm, values in by_arm.items()}
+    rest = {place: value - means[arm] for place, (arm, value) in logs.items()}
+    by_pass: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for (block, pass_, _), value in rest.items():
+        by_pass[block, pass_].append(value)
+    level = {place: statistics.fmean(values) for place, values in by_pass.items()}
+    by_slot: dict[int, list[float]] = defaultdict(list)
+    for (block, pass_, slot), value in rest.items():
+        by_slot[slot].append(value - level[block, pass_])
+    slots = [statistics.fmean(values) for values in by_slot.values()]
+    return math.exp(max(slots) - min(slots)) if len(slots) > 1 else 1.0
+
+
+def slow_legs(samples: Sequence[Sample]) -> int:
+    """How many of one arm's measurements are slow; none is dropped for it."""
+    seconds = sorted(s.seconds for s in samples if _sane(s))
+    if len(seconds) < 4:
+        return 0
+    quartile = statistics.quantiles(seconds, n=4)[0]
+    return sum(value > SLOW * quartile for value in seconds)
+
+
+def _sane(sample: Sample) -> bool:
+    return math.isfinite(sample.seconds) and sample.seconds > 0
