@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -12,8 +12,8 @@ from gemvbench.arm import Arm
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import UserError
-from gemvbench.jobs import Choice, choose, rows1_sibling
-from gemvbench.ladder import Declined
+from gemvbench.jobs import Choice, choose, make_job, rows1_sibling
+from gemvbench.ladder import Declined, specialize
 from gemvbench.messages import Job, KernelJob, Layout
 from gemvbench.plan import TWIN, plan_layout
 
@@ -39,6 +39,8 @@ class Contest:
     jobs: tuple[Job, ...]
     siblings: tuple[tuple[str, KernelJob], ...]
     layouts: dict[str, Layout]
+    references: dict[str, KernelJob] = field(default_factory=dict)
+    """The frozen kernel by device, for verification."""
     refusal: str = ""
     """Why the case does not fit its device; "" where it does."""
 
@@ -106,7 +108,14 @@ def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contes
         jobs=tuple(jobs),
         siblings=tuple(siblings),
         layouts=layouts,
+        references=_frozen_jobs(case, [entrant.device for entrant in entrants]),
     )
+
+
+def _frozen_jobs(case: Gemv, devices: Sequence[DeviceInfo]) -> dict[str, KernelJob]:
+    frozen = Arm(family="frozen")
+    jobs = {d.id: make_job(specialize(frozen, case, d), "frozen", d) for d in devices}
+    return {name: job for name, job in jobs.items() if isinstance(job, KernelJob)}
 
 
 def _plan_layouts(case: Gemv, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, Layout]:

@@ -88,6 +88,8 @@ class Verify(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     jobs: tuple[Job, ...]
     siblings: tuple[tuple[str, KernelJob], ...]
     """(arm, its rows1 sibling): outputs that have to be bit-identical."""
+    reference: KernelJob | None = None
+    """The frozen kernel: stands in for float64 in the rows that are not sampled."""
     seed: int
 
 

@@ -178,6 +178,21 @@ def check_random(y: NDArray[np.float32], reference: RandomReference, accumulate:
     return check
 
 
+def check_all_rows(
+    y: NDArray[np.float32],
+    frozen: NDArray[np.float32],
+    reference: RandomReference,
+    accumulate: int,
+) -> Check:
+    """Every row against the frozen kernel's, which float64 has confirmed in the sampled ones.
+
+    Both may be off by their bound; norms of unsampled rows are near those of sampled ones.
+    """
+    slack = 3 * reference.bound.max() * ROUNDOFF[accumulate] / ROUNDOFF[32]
+    wrong = np.flatnonzero(~(np.abs(y.astype(np.float64) - frozen) <= slack))
+    return _verdict("random, all rows", wrong, len(y), y, frozen)
+
+
 def digest(y: NDArray[Any]) -> str:
     """A hash over the full output, bit for bit."""
     return hashlib.sha256(y.tobytes()).hexdigest()[:32]

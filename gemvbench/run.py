@@ -125,6 +125,7 @@ class Conductor:
                     case=contest.case,
                     jobs=tuple(waiting),
                     siblings=contest.siblings,
+                    reference=contest.references.get(device.id),
                     seed=self.settings.seed,
                 )
                 gone = self._listen_to_verifier(request, passed)

@@ -196,3 +196,35 @@ def test_digests_see_every_bit() -> None:
     other[99] = -0.0
     assert oracle.digest(y) == oracle.digest(y.copy())
     assert oracle.digest(y) != oracle.digest(other)
+
+
+def test_rows_that_are_not_sampled_are_held_against_the_frozen_kernel() -> None:
+    case = Gemv(k=1024, n=200)
+    reference = oracle.random_reference(case, 1)
+    frozen = reference.y.astype(np.float32)
+    assert oracle.check_all_rows(frozen, frozen, reference, 32).passed
+    near = frozen + np.float32(reference.bound.max())
+    assert oracle.check_all_rows(near, frozen, reference, 32).passed
+    for bad in (np.nan, frozen[77] + 10 * np.float32(reference.bound.max())):
+        y = frozen.copy()
+        y[77] = bad
+        check = oracle.check_all_rows(y, frozen, reference, 32)
+        assert (check.name, check.passed) == ("random, all rows", False)
+        assert "row 77" in check.detail
+    half = frozen + np.float32(1000 * reference.bound.max())
+    assert oracle.check_all_rows(half, frozen, reference, 16).passed
+
+
+def test_special_rows_run_every_value_through_both_ends() -> None:
+    for w in ("f16", "bf16"):
+        rows = oracle.special_rows(Gemv(k=37, n=100, w=w)).astype(np.float64)
+        assert np.isfinite(rows).all()
+        for column in (0, 36):
+            values = set(rows[:, column])
+            assert {0.0, 1.0, -1.0} <= values
+            assert len(values) == len(set(rows.ravel()))
+            y = rows[:, column].astype(np.float32)
+            assert oracle.check_special(y, rows, column).passed
+            y[0] += 1
+            assert not oracle.check_special(y, rows, column).passed
+    assert len(oracle.special_rows(Gemv(k=5, n=1))) == 1

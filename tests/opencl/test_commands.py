@@ -165,3 +165,14 @@ def test_a_compiler_that_aborts_costs_only_its_arm() -> None:
 
 def user_arm(entry: str) -> str:
     return f"{entry}={KERNELS}/faulty.cl:{entry}+block64"
+
+
+def test_rows_between_the_samples_are_held_against_the_frozen_kernel(device: str) -> None:
+    arms = ("--arm", user_arm("coarse_between_samples"), "--arm", "auto", "--arm", "numpy")
+    answer = run("verify", "--device", device, "--shape", "4096x8448", *arms, "--format", "json")
+    assert answer.returncode == 3, answer.stdout + answer.stderr
+    found = {record["arm"]: record for record in json.loads(answer.stdout)}
+    coarse = found["coarse_between_samples+block64"]
+    assert coarse["verdict"] == "WRONG"
+    assert "random, all rows: 63 rows wrong" in coarse["detail"]
+    assert [found[arm]["verdict"] for arm in ("auto", "numpy")] == ["RIGHT", "RIGHT"]
