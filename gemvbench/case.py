@@ -66,10 +66,6 @@ class Gemv(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes a perfect kernel moves: W and x read once, y written once."""
         return self.weight_bytes + self.k * ITEM_BYTES[self.x] + self.n * 4
 
-    @property
-    def flops(self) -> int:
-        return 2 * self.k * self.n
-
 
 def parse_shape(text: str) -> tuple[int, int]:
     """Read "KxN" (in_features x out_features), as in 5120x17408.

@@ -50,10 +50,6 @@ class Interval(msgspec.Struct, frozen=True):
     def ci(self) -> tuple[float, float]:
         return math.exp(self.low), math.exp(self.high)
 
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
-
 
 def pass_logs(samples: Iterable[Sample], *, kernel_time: bool = False) -> Logs:
     """Logs of one case's samples; a sample that is not positive and finite has none."""
