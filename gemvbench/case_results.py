@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -14,7 +16,7 @@ from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice, identical
 from gemvbench.ladder import Declined, HostArm, Specialization
 from gemvbench.messages import Check, Failed, Sample, Verified
-from gemvbench.plan import ROOF, TWIN
+from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import Charged, Run
 
 ABOVE_ROOF = math.log(1.05)
@@ -59,6 +61,10 @@ class CaseView:
         self.run, self.case, self.header = run, case, run.header
         self.choices = [c for c in run.header.choices if c.case == case.id]
         self.samples = [s for s in run.of(Sample) if s.case == case.id]
+        self.usable: dict[str, list[Sample]] = defaultdict(list)
+        for sample in self.samples:
+            if sample.is_usable:
+                self.usable[sample.arm].append(sample)
         self.logs = stats.pass_logs(self.samples)
         self.verified = {v.arm: v for v in run.of(Verified) if v.case == case.id}
         arms = len(self.choices) - 1
@@ -75,7 +81,7 @@ class CaseView:
         found = []
         for device in self.header.devices:
             label = self._roof_label(device.id)
-            speeds = [s.bytes_per_call / s.seconds for s in self._sane(label)]
+            speeds = [s.bytes_per_call / s.seconds for s in self.usable_of(label)]
             if speeds:
                 found.append(
                     Roof(case=self.case.id, device=device.id, gbps=statistics.median(speeds) / 1e9)
@@ -95,7 +101,7 @@ class CaseView:
             if isinstance(choice.outcome, Declined)
             else tuple(map(str, choice.outcome.steps)),
         )
-        samples = self._sane(choice.label)
+        samples = self.usable_of(choice.label)
         refusal = self._refusal(choice)
         if refusal is None and not samples:
             refusal = self._unmeasured()
@@ -111,7 +117,7 @@ class CaseView:
     def _compared(self, choice: Choice, measured: Result) -> Result:
         if choice.label != self.header.baseline:
             return self._decided(measured, choice)
-        blocks = len({sample.block for sample in self._sane(choice.label)})
+        blocks = len({sample.block for sample in self.usable_of(choice.label)})
         return msgspec.structs.replace(
             measured, verdict="BASELINE", ratio=1.0, ci=(1.0, 1.0), blocks=blocks
         )
@@ -134,15 +140,16 @@ class CaseView:
     def _decided(self, measured: Result, choice: Choice) -> Result:
         """The ratio to the baseline with its interval, and what that says."""
         settings = self.header.settings
-        effects = stats.block_effects(self.logs, measured.arm, self._baselines(measured.arm))
-        if not effects:
+        # The twin is outside the family of arms, and has but the one baseline.
+        twin = measured.arm == TWIN
+        level = self.twin_level if twin else self.level
+        baselines = [self.header.baseline] if twin else self.baselines
+        interval = self.interval(measured.arm, baselines, level)
+        if interval is None:
             return msgspec.structs.replace(measured, reason="no pass holds baseline and arm")
-        # The twin is outside the family of arms.
-        level = self.twin_level if measured.arm == TWIN else self.level
-        interval = stats.t_interval(stats.at_look(effects, settings.looks), level)
         verdict, reason = stats.decide(interval, settings.min_effect)
-        alarm = self.twin_alarm()
-        if alarm and measured.arm != TWIN and abs(interval.estimate) < 2 * alarm:
+        alarm = self.twin_alarm
+        if alarm and not twin and abs(interval.estimate) < 2 * alarm:
             verdict, reason = "UNDECIDED", "smaller than twice the twin's effect in this case"
         if self._beats_the_roof(measured, choice):
             verdict, reason = "INVALID", "faster than the roof, which no uncached read can be"
@@ -160,22 +167,36 @@ class CaseView:
             min_detectable_effect=stats.min_detectable_effect(interval, level),
         )
 
+    def interval(
+        self, arm: str, baselines: Sequence[str], level: float, shift: float = 0.0
+    ) -> stats.Interval | None:
+        """Over the blocks of the last look reached; None where no pass holds them all."""
+        effects = [e + shift for e in stats.block_effects(self.logs, arm, baselines)]
+        looks = self.header.settings.looks
+        return stats.t_interval(stats.at_look(effects, looks), level) if effects else None
+
+    def pair(self, arm: str, against: str) -> stats.Interval | None:
+        """Any arm against any other, paired within passes, at the level of the arms."""
+        return self.interval(arm, [against], self.level)
+
     def twin_effects(self) -> dict[int, float]:
         """By block: the twin against its own baseline; nothing but noise if all is well."""
         return stats.effects_by_block(self.logs, TWIN, [self.header.baseline])
 
+    @cached_property
     def twin_alarm(self) -> float:
         """Size of the twin's effect where it is decided at this case's level, else 0."""
-        effects = stats.at_look(list(self.twin_effects().values()), self.header.settings.looks)
-        interval = stats.t_interval(effects, self.twin_level)
-        decided = interval.blocks >= stats.MIN_BLOCKS and (interval.low > 0 or interval.high < 0)
-        return abs(interval.estimate) if decided else 0.0
+        interval = self.interval(TWIN, [self.header.baseline], self.twin_level)
+        if interval is None or interval.blocks < stats.MIN_BLOCKS:
+            return 0.0
+        return abs(interval.estimate) if interval.low > 0 or interval.high < 0 else 0.0
 
-    def _baselines(self, arm: str) -> list[str]:
-        """Base and twin; the twin has only the base, and so has everyone if the twin failed."""
+    @cached_property
+    def baselines(self) -> list[str]:
+        """Base and twin, or the base alone if the twin failed."""
         baseline = self.header.baseline
         twin = msgspec.structs.replace(self.choices[0], label=TWIN)
-        return [baseline] if arm == TWIN or self._refusal(twin) else [baseline, TWIN]
+        return [baseline] if self._refusal(twin) else [baseline, TWIN]
 
     def _beats_the_roof(self, measured: Result, choice: Choice) -> bool:
         """Impossible for what reads the rotated pool; a host library has copies of its own."""
@@ -187,14 +208,11 @@ class CaseView:
     def _roof_interval(self, result: Result) -> stats.Interval | None:
         """log of (arm's bytes per second / roof's), paired within passes."""
         label = self._roof_label(result.device)
-        roof, samples = self._sane(label), self._sane(result.arm)
+        roof, samples = self.usable_of(label), self.usable_of(result.arm)
         if not roof or not samples:
             return None
-        effects = stats.block_effects(self.logs, result.arm, [label])
         shift = math.log(samples[0].bytes_per_call / roof[0].bytes_per_call)
-        shifted = [effect + shift for effect in effects]
-        looks = self.header.settings.looks
-        return stats.t_interval(stats.at_look(shifted, looks), self.level) if effects else None
+        return self.interval(result.arm, [label], self.level, shift)
 
     def _flags(self, result: Result, roof: stats.Interval | None) -> tuple[str, ...]:
         own = [s for s in self.samples if s.arm == result.arm]
@@ -244,13 +262,11 @@ class CaseView:
         found = self.verified.get(self.header.baseline if label == TWIN else label)
         return found.passed if found else None
 
-    def _sane(self, label: str) -> list[Sample]:
-        return [
-            s for s in self.samples if s.arm == label and math.isfinite(s.seconds) and s.seconds > 0
-        ]
+    def usable_of(self, label: str) -> list[Sample]:
+        return self.usable.get(label, [])
 
     def _roof_label(self, device: str) -> str:
-        return ROOF if len(self.header.devices) == 1 else f"{device}:{ROOF}"
+        return roof_label(device, len(self.header.devices))
 
 
 def _constants(choice: Choice) -> dict[str, int | str]:

@@ -73,6 +73,10 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     def language(self) -> str:
         return "cuda" if self.backend == "cuda" else "opencl"
 
+    def kernel_file(self, stem: str) -> str:
+        """A packaged kernel file in this device's language, as kernels are named."""
+        return f"{self.language}/{stem}.{'cu' if self.language == 'cuda' else 'cl'}"
+
     @property
     def title(self) -> str:
         return f"{self.id}: {self.name} ({self.platform}, driver {self.driver})"

@@ -19,7 +19,7 @@ SLOW = 1.18
 
 def drift(samples: Sequence[Sample], baseline: str) -> float:
     """The baseline's slowest pass over its fastest, as a ratio; 1 with fewer than two."""
-    seconds = [s.seconds for s in samples if s.arm == baseline and _sane(s)]
+    seconds = [s.seconds for s in samples if s.arm == baseline and s.is_usable]
     return max(seconds) / min(seconds) if len(seconds) > 1 else 1.0
 
 
@@ -29,7 +29,9 @@ def slot_effect(samples: Sequence[Sample]) -> float:
     Each arm's mean log and each pass's mean residual are subtracted; orders are balanced, so
     what is left by slot is the slot's.
     """
-    logs = {(s.block, s.pass_, s.slot): (s.arm, math.log(s.seconds)) for s in samples if _sane(s)}
+    logs = {
+        (s.block, s.pass_, s.slot): (s.arm, math.log(s.seconds)) for s in samples if s.is_usable
+    }
     by_arm: dict[str, list[float]] = defaultdict(list)
     for arm, value in logs.values():
         by_arm[arm].append(value)
@@ -48,12 +50,8 @@ def slot_effect(samples: Sequence[Sample]) -> float:
 
 def slow_legs(samples: Sequence[Sample]) -> int:
     """How many of one arm's measurements are slow; none is dropped for it."""
-    seconds = sorted(s.seconds for s in samples if _sane(s))
+    seconds = sorted(s.seconds for s in samples if s.is_usable)
     if len(seconds) < 4:
         return 0
     quartile = statistics.quantiles(seconds, n=4)[0]
     return sum(value > SLOW * quartile for value in seconds)
-
-
-def _sane(sample: Sample) -> bool:
-    return math.isfinite(sample.seconds) and sample.seconds > 0

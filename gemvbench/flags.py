@@ -26,9 +26,9 @@ _NOT_HELD_BACK = {"ApplicationsClocksSetting", "DisplayClockSetting", "SyncBoost
 def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, ...]:
     """Flags of one arm on one case, from all of its samples."""
     found = []
-    if any(not (math.isfinite(s.seconds) and s.seconds > 0) for s in samples):
-        count = sum(not (math.isfinite(s.seconds) and s.seconds > 0) for s in samples)
-        found.append(f"{count} of {len(samples)} measurements not positive")
+    unusable = sum(not sample.is_usable for sample in samples)
+    if unusable:
+        found.append(f"{unusable} of {len(samples)} measurements not positive")
     bound = sum(_host_bound(sample.long) for sample in samples)
     if bound:
         found.append(f"host-bound in {bound} of {len(samples)}")

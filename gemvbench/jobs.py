@@ -59,7 +59,6 @@ def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
 
 def roof_jobs(device: DeviceInfo) -> tuple[KernelJob, ...]:
     """Read kernels to choose the roof from: chunks for a CPU, coalesced tiles for a GPU."""
-    suffix = "cu" if device.language == "cuda" else "cl"
     if device.is_cpu:
         shapes = [("read_chunked", v, u, i, 1) for v, u, i in _CPU_ROOFS]
     else:
@@ -70,7 +69,7 @@ def roof_jobs(device: DeviceInfo) -> tuple[KernelJob, ...]:
             arm=f"{device.id}:{entry}+vec{vec}+unroll{unroll}+groups{groups}+block{block}",
             device=device.id,
             text=assemble(
-                f"{device.language}/roof.{suffix}",
+                device.kernel_file("roof"),
                 (("VEC", vec), ("UNROLL", unroll), ("BLOCK", block)),
             ),
             entry=entry,

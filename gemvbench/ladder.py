@@ -226,11 +226,10 @@ def _build(
         "W_TYPE": f"TYPE_{case.w.upper()}",
         "X_TYPE": f"TYPE_{case.x.upper()}",
     }
-    suffix = ".cu" if device.language == "cuda" else ".cl"
     return Specialization(
         arm=arm.name,
         family=arm.family,
-        file=arm.file.path if arm.file else f"{device.language}/{family.file}{suffix}",
+        file=arm.file.path if arm.file else device.kernel_file(family.file),
         entry=arm.file.entry if arm.file else family.entry,
         constants=tuple((types | constants).items()),
         workgroups=workgroups,

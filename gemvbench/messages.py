@@ -6,6 +6,8 @@ back as they happen, so that what was measured survives whatever ends the worker
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from gemvbench.case import Gemv
@@ -205,6 +207,11 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     def seconds(self) -> float:
         """Timeline seconds per call, by the difference of two lengths."""
         return (self.long.timeline - self.short.timeline) / (self.long.calls - self.short.calls)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the difference of the legs is a time: noise can turn it negative."""
+        return math.isfinite(self.seconds) and self.seconds > 0
 
     @property
     def kernel_seconds(self) -> float | None:

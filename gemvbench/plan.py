@@ -48,6 +48,11 @@ def orders(arms: Sequence[str], seed: int) -> Iterator[tuple[str, ...]]:
             yield tuple(labels[index] for index in row)
 
 
+def roof_label(device: str, devices: int) -> str:
+    """The label of a device's bare read: with its id where a run has several devices."""
+    return ROOF if devices == 1 else f"{device}:{ROOF}"
+
+
 def first_orders(arms: Sequence[str], seed: int, count: int) -> list[tuple[str, ...]]:
     """The orders of the first passes, as a dry run shows them."""
     return list(islice(orders(arms, seed), count))

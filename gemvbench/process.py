@@ -47,7 +47,7 @@ def converse(request: Request) -> Iterator[Message]:
     doing, written = Doing(stage="start", limit=START_LIMIT), 0
     decoder = msgspec.json.Decoder(Message)
     scale = _limit_scale()
-    with _temporary_file() as errors, _spawn(errors) as process:
+    with _scratch() as (folder, errors), _spawn(folder, errors) as process:
         lines = _read_in_background(process)
         _send(process, msgspec.json.encode(request))
         while True:
@@ -68,14 +68,22 @@ def converse(request: Request) -> Iterator[Message]:
             raise WorkerDiedError(doing, _describe_end(process.returncode, _tail(errors, written)))
 
 
-def _temporary_file() -> IO[bytes]:
+@contextmanager
+def _scratch() -> Iterator[tuple[str, IO[bytes]]]:
+    """A folder for one worker's temporary files, since compilers leave some, and its stderr."""
     try:
-        return tempfile.TemporaryFile()
+        folder = tempfile.mkdtemp(prefix="gemvbench-")
+        errors = Path(folder, "stderr").open("w+b")  # noqa: SIM115 - closed below
     except OSError as error:
         raise UserError(
             f"No temporary file can be made ({error.strerror}). Free some space, or point TMPDIR "
             "at a folder that can be written."
         ) from error
+    try:
+        with errors:
+            yield folder, errors
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _limit_scale() -> float:
@@ -87,12 +95,8 @@ def _limit_scale() -> float:
 
 
 @contextmanager
-def _spawn(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in its own process group, ended with all its children whatever happens.
-
-    It has a folder for temporary files of its own: compilers leave some behind.
-    """
-    folder = tempfile.mkdtemp(prefix="gemvbench-")
+def _spawn(folder: str, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in its own process group, ended with all its children whatever happens."""
     package_root = str(Path(__file__).resolve().parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
@@ -109,7 +113,6 @@ def _spawn(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _send(process: subprocess.Popen[bytes], text: bytes) -> None:

@@ -10,7 +10,6 @@ import msgspec
 
 from gemvbench import stats
 from gemvbench.case_results import CaseView, Result, Roof
-from gemvbench.messages import Sample
 from gemvbench.plan import TWIN
 from gemvbench.record import Run
 
@@ -19,6 +18,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Results of a run: the worst noise floor of all cases, the median arm's detectable effect."""
 
     run: Run
+    views: dict[str, CaseView]
+    """By case id: for comparisons that are no result of their own."""
     results: tuple[Result, ...]
     roofs: tuple[Roof, ...]
     noise_floor: float | None
@@ -32,9 +33,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(run: Run) -> Summary:
     """All results of a record; an arm without samples has its reason instead."""
-    views = [CaseView(run, case) for case in run.header.cases]
-    results = [result for view in views for result in view.results()]
-    roofs = [roof for view in views for roof in view.roofs()]
+    views = {case.id: CaseView(run, case) for case in run.header.cases}
+    results = [result for view in views.values() for result in view.results()]
+    roofs = [roof for view in views.values() for roof in view.roofs()]
     twins = [r for r in results if r.arm == TWIN and r.ci is not None]
     floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
     effects = [
@@ -44,11 +45,12 @@ def summarise(run: Run) -> Summary:
     ]
     return Summary(
         run=run,
+        views=views,
         results=tuple(results),
         roofs=tuple(roofs),
         noise_floor=max(floors, default=None),
         min_detectable_effect=statistics.median(effects) if effects else None,
-        void=_void([view.twin_effects() for view in views]),
+        void=_void([view.twin_effects() for view in views.values()]),
     )
 
 
@@ -71,13 +73,3 @@ def _void(twins: Sequence[dict[int, float]]) -> str:
         f"cases, which is no chance at {stats.VOID_LEVEL:.1%}: no verdict of this run is to be "
         "believed. Look for what disturbs the machine, and run it again."
     )
-
-
-def pair_interval(run: Run, case: str, arm: str, against: str) -> stats.Interval | None:
-    """Any arm against any other of a case, paired within passes, at the level of the arms."""
-    logs = stats.pass_logs(sample for sample in run.of(Sample) if sample.case == case)
-    arms = sum(choice.case == case for choice in run.header.choices) - 1
-    effects = stats.block_effects(logs, arm, [against])
-    settings = run.header.settings
-    level = stats.family_level(settings.confidence, arms, len(settings.looks))
-    return stats.t_interval(stats.at_look(effects, settings.looks), level) if effects else None

@@ -30,7 +30,14 @@ from gemvbench.messages import (
     Verified,
     Verify,
 )
-from gemvbench.plan import ROOF, TWIN, draw_load_order, draw_padding, plan_lengths, plan_slots
+from gemvbench.plan import (
+    TWIN,
+    draw_load_order,
+    draw_padding,
+    plan_lengths,
+    plan_slots,
+    roof_label,
+)
 from gemvbench.process import WorkerDiedError, converse
 from gemvbench.record import Charged, Ended, Recorder, Run, Settings
 from gemvbench.results import all_decided, summarise
@@ -58,6 +65,7 @@ class Conductor:
     _seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     _digests: dict[tuple[str, str], str] = field(default_factory=dict)
     _roofs: dict[str, KernelJob] = field(default_factory=dict)
+    _bandwidths: dict[str, float] = field(default_factory=dict)
     _deaths: int = 0
 
     def compare(self, contests: Sequence[Contest]) -> Run:
@@ -159,7 +167,7 @@ class Conductor:
         cases = [
             self._case_block(c, tuple(candidates) if c is contests[0] else ()) for c in contests
         ]
-        speeds: dict[str, float] = {}
+        self._bandwidths.clear()
         request = Calibrate(
             devices=self._devices_of(contests), cases=tuple(cases), seed=self.settings.seed
         )
@@ -168,7 +176,7 @@ class Conductor:
                 if isinstance(message, Calibrated):
                     self._seconds[message.case, message.arm] = message.seconds
                 elif isinstance(message, RoofMeasured):
-                    self._keep_fastest(message, candidates, speeds)
+                    self._keep_fastest(message, candidates)
                 if isinstance(message, Calibrated | RoofMeasured | Failed):
                     self.recorder.add(message)
                     self.progress.advance()
@@ -181,16 +189,14 @@ class Conductor:
             return False
         return True
 
-    def _keep_fastest(
-        self, message: RoofMeasured, candidates: list[KernelJob], speeds: dict[str, float]
-    ) -> None:
-        if message.bandwidth <= speeds.get(message.device, 0.0):
+    def _keep_fastest(self, message: RoofMeasured, candidates: list[KernelJob]) -> None:
+        if message.bandwidth <= self._bandwidths.get(message.device, 0.0):
             return
-        speeds[message.device] = message.bandwidth
+        self._bandwidths[message.device] = message.bandwidth
         (job,) = [
             job for job in candidates if (job.arm, job.device) == (message.arm, message.device)
         ]
-        label = ROOF if len(self.devices) == 1 else f"{job.device}:{ROOF}"
+        label = roof_label(job.device, len(self.devices))
         self._roofs[job.device] = msgspec.structs.replace(job, arm=label)
 
     def _run_block(self, contests: list[Contest], block: int) -> bool:
@@ -221,7 +227,8 @@ class Conductor:
         case = contest.case.id
         lengths = {arm: plan_lengths(self._seconds[case, arm]) for arm in contest.labels}
         for roof in case_block.roofs:
-            lengths[roof.arm] = plan_lengths(self._roof_seconds(contest, roof))
+            pool = contest.layouts[roof.device].pool_bytes
+            lengths[roof.arm] = plan_lengths(pool / self._bandwidths[roof.device])
         settings = self.settings
         slots = plan_slots(arms, lengths, block=block, passes=settings.passes, seed=settings.seed)
         digests = {arm: self._digests.get((case, arm), "") for arm in contest.labels}
@@ -244,12 +251,6 @@ class Conductor:
             jobs=contest.jobs,
             roofs=tuple(roof for roof in roofs if roof.device in used),
         )
-
-    def _roof_seconds(self, contest: Contest, roof: KernelJob) -> float:
-        speeds = [
-            m.bandwidth for m in self.recorder.run().of(RoofMeasured) if m.device == roof.device
-        ]
-        return contest.layouts[roof.device].pool_bytes / max(speeds)
 
     def _devices_of(self, contests: Iterable[Contest]) -> tuple[DeviceInfo, ...]:
         used = {job.device for contest in contests for job in contest.jobs}

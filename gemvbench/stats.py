@@ -51,13 +51,12 @@ class Interval(msgspec.Struct, frozen=True):
         return math.exp(self.low), math.exp(self.high)
 
 
-def pass_logs(samples: Iterable[Sample], *, kernel_time: bool = False) -> Logs:
-    """Logs of one case's samples; a sample that is not positive and finite has none."""
+def pass_logs(samples: Iterable[Sample]) -> Logs:
+    """Logs of one case's samples; one that is not usable has none."""
     logs: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
     for sample in samples:
-        seconds = sample.kernel_seconds if kernel_time else sample.seconds
-        if seconds is not None and math.isfinite(seconds) and seconds > 0:
-            logs[sample.block, sample.pass_][sample.arm] = math.log(seconds)
+        if sample.is_usable:
+            logs[sample.block, sample.pass_][sample.arm] = math.log(sample.seconds)
     return logs
 
 

@@ -11,10 +11,7 @@ import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.commands.output import Bar, check_output, emit, warn
-from gemvbench.commands.selection import (
-    parse_seconds,
-    parse_share,
-)
+from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts

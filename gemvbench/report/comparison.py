@@ -13,7 +13,7 @@ from gemvbench.disturbance import drift, slot_effect
 from gemvbench.flags import CLOCK_TOLERANCE, COMPUTE_BOUND, COMPUTE_BOUND_FLAG
 from gemvbench.ladder import recommend
 from gemvbench.messages import BlockDone, RoofMeasured, Sample, Verified
-from gemvbench.plan import TWIN
+from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import SCHEMA, Charged, Ended
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -96,9 +96,7 @@ def _case_section(summary: Summary, case: str) -> Section:
     results = summary.of_case(case)
     arms = [r for r in results if r.arm != TWIN and r.verdict not in _NOT_CLAIMED]
     rows = [_row(result) for result in results]
-    rows += [
-        _roof_row(roof, len(header.devices) > 1) for roof in summary.roofs if roof.case == case
-    ]
+    rows += [_roof_row(roof, len(header.devices)) for roof in summary.roofs if roof.case == case]
     devices = ", ".join(device.id for device in header.devices)
     return Section(
         title=f"{case} on {devices}, regime {header.settings.regime}",
@@ -123,8 +121,8 @@ def _row(result: Result) -> tuple[str, ...]:
     )
 
 
-def _roof_row(roof: Roof, several: bool) -> tuple[str, ...]:
-    name = f"{roof.device}:roof" if several else "roof"
+def _roof_row(roof: Roof, devices: int) -> tuple[str, ...]:
+    name = roof_label(roof.device, devices)
     return (name, "", "", "", "", "", units.rate(roof.gbps), "100.0%", "a bare read, same blocks")
 
 

@@ -8,7 +8,7 @@ from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import Choice
 from gemvbench.ladder import Declined, Specialization
-from gemvbench.plan import ROOF, first_orders
+from gemvbench.plan import first_orders, roof_label
 from gemvbench.record import Settings
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -18,7 +18,7 @@ def dry_document(
     contests: Sequence[Contest], settings: Settings, devices: Sequence[DeviceInfo]
 ) -> Document:
     """Each case with the constants its arms get, its memory and its first orders."""
-    roofs = [ROOF] if len(devices) == 1 else [f"{device.id}:{ROOF}" for device in devices]
+    roofs = [roof_label(device.id, len(devices)) for device in devices]
     sections = tuple(_section(contest, settings, roofs) for contest in contests)
     closing = Section(
         "",

@@ -13,7 +13,7 @@ from gemvbench.case_results import Result
 from gemvbench.record import GridCell
 from gemvbench.report import units
 from gemvbench.report.document import Section
-from gemvbench.results import Summary, pair_interval
+from gemvbench.results import Summary
 from gemvbench.stats import decide
 
 _MARKS = {"FASTER": "+", "SLOWER": "-", "SAME": "=", "UNDECIDED": "?", "BASELINE": ""}
@@ -76,7 +76,7 @@ def _of_pair(summary: Summary, case: str, arm: str, against: str) -> str:
         return min(refused)
     if arm == against:
         return "1.000"
-    interval = pair_interval(summary.run, case, arm, against)
+    interval = summary.views[case].pair(arm, against)
     if interval is None:
         return "-"
     verdict, _ = decide(interval, summary.run.header.settings.min_effect)
