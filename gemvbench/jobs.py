@@ -7,13 +7,23 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench.arm import Arm
+from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Declined, HostArm, Specialization, specialize
-from gemvbench.messages import HostJob, Job, KernelJob
+from gemvbench.ladder import (
+    Declined,
+    HostArm,
+    LibraryArm,
+    Outcome,
+    Specialization,
+    specialize,
+)
+from gemvbench.messages import DeviceJob, HostJob, Job, KernelJob, LibraryJob, TokenJob
 from gemvbench.source import assemble, kernel_text
+from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
+from gemvbench.token_case import Token
 
-Outcome = Specialization | HostArm | Declined
+Chosen = Outcome | TokenArm
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,21 +33,33 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     device: str
     case: str
-    outcome: Outcome
+    outcome: Chosen
 
 
 def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
     """The specialisation of an arm for a case, and the job that builds it, if any."""
-    outcome = specialize(arm, case, device)
+    if isinstance(case, Token):
+        outcome: Chosen = specialize_token(arm, case, device)
+    else:
+        outcome = specialize(arm, case, device)
     choice = Choice(label=label, arm=arm.name, device=device.id, case=case.id, outcome=outcome)
     return choice, make_job(outcome, label, device)
 
 
-def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
+def make_job(outcome: Chosen, label: str, device: DeviceInfo) -> Job | None:
     if isinstance(outcome, Declined):
         return None
     if isinstance(outcome, HostArm):
         return HostJob(arm=label, device=device.id, family=outcome.family)
+    if isinstance(outcome, TokenArm):
+        layers = tuple(_device_job(layer.outcome, label, device) for layer in outcome.layers)
+        return TokenJob(arm=label, device=device.id, layers=layers)
+    return _device_job(outcome, label, device)
+
+
+def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:
+    if isinstance(outcome, LibraryArm):
+        return LibraryJob(arm=label, device=device.id, library=outcome.library, w=outcome.w)
     return KernelJob(
         arm=label,
         device=device.id,
@@ -50,7 +72,20 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
     )
 
 
-def rows1_sibling(arm: Arm, case: Case, device: DeviceInfo) -> KernelJob | None:
+def launches_job(case: Token, device: DeviceInfo, label: str) -> TokenJob:
+    """As many launches as a token has, of a kernel that does nothing: what launches cost."""
+    nothing = KernelJob(
+        arm=label,
+        device=device.id,
+        text=assemble(device.kernel_file("launch")),
+        entry="launch_only",
+        workgroups=1,
+        workgroup_size=1,
+    )
+    return TokenJob(arm=label, device=device.id, layers=(nothing,) * len(case.operations))
+
+
+def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
     """The same arm with one row per workgroup, where it has more: outputs must be identical."""
     if arm.family != "row" or arm.value("rows") == 1:
         return None
@@ -93,8 +128,11 @@ _GPU_ROOFS: Sequence[tuple[int, int, int, int]] = (
 """(uints per load, loads in flight, workgroups per compute unit, workgroup size)."""
 
 
-def identical(one: Outcome, other: Outcome) -> bool:
+def identical(one: Chosen, other: Chosen) -> bool:
     """Whether two arms would build the same thing: source, constants and geometry."""
+    if isinstance(one, TokenArm) and isinstance(other, TokenArm):
+        pairs = zip(one.layers, other.layers, strict=True)
+        return all(identical(mine.outcome, its.outcome) for mine, its in pairs)
     if not isinstance(one, Specialization) or not isinstance(other, Specialization):
         return False
     blank = {"arm": "", "steps": ()}

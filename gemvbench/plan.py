@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gemvbench.cases import Case
+from gemvbench.cases import Case, Single
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Layout, Slot
@@ -22,6 +22,7 @@ LENGTH_RATIO = 9
 
 TWIN = "aa"
 ROOF = "roof"
+LAUNCHES = "launches"
 REGIMES = ("stream", "hot")
 
 _MB = 1 << 20
@@ -51,6 +52,11 @@ def orders(arms: Sequence[str], seed: int) -> Iterator[tuple[str, ...]]:
 def roof_label(device: str, devices: int) -> str:
     """The label of a device's bare read: with its id where a run has several devices."""
     return ROOF if devices == 1 else f"{device}:{ROOF}"
+
+
+def launches_label(device: str, devices: int) -> str:
+    """The label of a token's launches without work."""
+    return LAUNCHES if devices == 1 else f"{device}:{LAUNCHES}"
 
 
 def first_orders(arms: Sequence[str], seed: int, count: int) -> list[tuple[str, ...]]:
@@ -98,7 +104,7 @@ def plan_slots(
     return tuple(slots)
 
 
-def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
+def plan_layout(case: Single, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
     """How many copies of the weights rotate. In `stream` they fill the caches several times.
 
     Args:
@@ -107,9 +113,9 @@ def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
     """
-    stride = _align(case.copy_bytes + _GUARD)
-    turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    room = device.free_bytes * 9 // 10 // sharers - case.fixed_bytes
+    stride = copy_stride(case)
+    turns = math.ceil(stream_bytes(device) / stride) if regime == "stream" else 1
+    room = usable_bytes(device, sharers) - case.fixed_bytes
     most = min(device.max_alloc_bytes, room) // stride
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
@@ -135,12 +141,18 @@ def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Case) ->
     return tuple(drawn)
 
 
-def _stream_bytes(device: DeviceInfo) -> int:
+def copy_stride(case: Single) -> int:
+    """Bytes from one copy of what rotates to the next."""
+    return -(-(case.copy_bytes + _GUARD) // _ALIGNMENT) * _ALIGNMENT
+
+
+def usable_bytes(device: DeviceInfo, sharers: int) -> int:
+    """What of a memory a run may take, divided by the devices that take theirs from it."""
+    return device.free_bytes * 9 // 10 // sharers
+
+
+def stream_bytes(device: DeviceInfo) -> int:
     """Several times the last-level cache; on a GPU enough for TLBs and DRAM rows to be cold."""
     if device.is_cpu:
         return max(8 * device.cache_bytes, 256 * _MB)
     return max(8 * device.cache_bytes, min(4096 * _MB, device.memory_bytes // 4))
-
-
-def _align(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT

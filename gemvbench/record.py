@@ -48,6 +48,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     min_effect: float = 0.01
     budget: float | None = None
     quick: bool = False
+    lengths: tuple[int, int] | None = None
+    """(short, long) numbers of tokens of `decode`; None where they are chosen by time."""
+    launches: str = "graph"
+    """CUDA: "graph" or "stream"."""
+    tolerance: float = 0.05
+    """How far shares of the roof in `ab` and `decode` may differ, as a ratio."""
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):

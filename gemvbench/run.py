@@ -41,6 +41,7 @@ from gemvbench.plan import (
 from gemvbench.process import WorkerDiedError, converse
 from gemvbench.record import Charged, Ended, Recorder, Run, Settings
 from gemvbench.results import all_decided, summarise
+from gemvbench.token_case import Token
 
 _UNEXPLAINED_DEATHS = 3
 """A run ends when this many workers died without an arm to charge."""
@@ -85,8 +86,15 @@ class Conductor:
 
     def verify(self, contests: Sequence[Contest]) -> list[Contest]:
         """The contests with only the arms that are right."""
-        self.progress.stage("verify", sum(len(contest.jobs) for contest in contests))
-        return [self._verify_contest(contest) for contest in contests]
+        proofs = {
+            proof.case.id: proof for contest in contests for proof in contest.proofs or (contest,)
+        }
+        self.progress.stage("verify", sum(len(proof.jobs) for proof in proofs.values()))
+        right = {name: self._verify_contest(proof) for name, proof in proofs.items()}
+        return [
+            self._proven(contest, right) if contest.proofs else right[contest.case.id]
+            for contest in contests
+        ]
 
     def calibrate(self, contests: Sequence[Contest]) -> list[Contest]:
         """Rough times of all arms, and the fastest read kernel of each device as its roof."""
@@ -123,11 +131,24 @@ class Conductor:
         failed = self._deaths >= _UNEXPLAINED_DEATHS
         return "the device failed without an arm to charge" if failed else "complete"
 
+    def _proven(self, contest: Contest, right: dict[str, Contest]) -> Contest:
+        """A token with the arms that are right in every layer, and what its output has to be."""
+        assert isinstance(contest.case, Token)
+        layers = [layer.id for layer in contest.case.layers]
+        for label in contest.labels:
+            if all(label in right[layer].labels for layer in layers):
+                found = [self._digests.get((layer, label), "") for layer in layers]
+                self._digests[contest.case.id, label] = " ".join(found) if all(found) else ""
+            else:
+                contest = contest.without(label)
+        return contest
+
     def _verify_contest(self, contest: Contest) -> Contest:
         for device in self.devices:
             passed: set[str] = set()
             waiting = [job for job in contest.jobs if job.device == device.id]
             while waiting:
+                assert not isinstance(contest.case, Token)
                 request = Verify(
                     device=device,
                     case=contest.case,
@@ -169,7 +190,10 @@ class Conductor:
         ]
         self._bandwidths.clear()
         request = Calibrate(
-            devices=self._devices_of(contests), cases=tuple(cases), seed=self.settings.seed
+            devices=self._devices_of(contests),
+            cases=tuple(cases),
+            seed=self.settings.seed,
+            graphs=self.settings.launches == "graph",
         )
         try:
             for message in converse(request):
@@ -203,7 +227,11 @@ class Conductor:
         """One fresh process; True if it ended well."""
         cases = tuple(self._planned(contest, block) for contest in contests)
         request = Block(
-            devices=self._devices_of(contests), block=block, cases=cases, seed=self.settings.seed
+            devices=self._devices_of(contests),
+            block=block,
+            cases=cases,
+            seed=self.settings.seed,
+            graphs=self.settings.launches == "graph",
         )
         try:
             for message in converse(request):
@@ -223,9 +251,10 @@ class Conductor:
     def _planned(self, contest: Contest, block: int) -> CaseBlock:
         """The plan of one case in one block: lengths by time, orders going on from the last."""
         case_block = self._case_block(contest, tuple(self._roofs.values()))
-        arms = (*contest.labels, *(roof.arm for roof in case_block.roofs))
+        labels = tuple(job.arm for job in case_block.jobs)
+        arms = (*labels, *(roof.arm for roof in case_block.roofs))
         case = contest.case.id
-        lengths = {arm: plan_lengths(self._seconds[case, arm]) for arm in contest.labels}
+        lengths = {arm: self._lengths(contest.case, arm) for arm in labels}
         for roof in case_block.roofs:
             pool = contest.layouts[roof.device].pool_bytes
             lengths[roof.arm] = plan_lengths(pool / self._bandwidths[roof.device])
@@ -233,8 +262,8 @@ class Conductor:
         slots = plan_slots(arms, lengths, block=block, passes=settings.passes, seed=settings.seed)
         digests = {arm: self._digests.get((case, arm), "") for arm in contest.labels}
         digests[TWIN] = digests.get(contest.baseline, "")
-        loaded = draw_load_order(contest.labels, settings.seed, block, contest.case)
-        by_label = {job.arm: job for job in contest.jobs}
+        loaded = draw_load_order(labels, settings.seed, block, contest.case)
+        by_label = {job.arm: job for job in case_block.jobs}
         return msgspec.structs.replace(
             case_block,
             jobs=tuple(by_label[label] for label in loaded),
@@ -243,12 +272,19 @@ class Conductor:
             padding=draw_padding(settings.seed, block, contest.case),
         )
 
+    def _lengths(self, case: Case, arm: str) -> tuple[int, int]:
+        """(long, short): as asked for a whole token, and else by time."""
+        if self.settings.lengths and isinstance(case, Token) and not case.only:
+            short, long = self.settings.lengths
+            return long, short
+        return plan_lengths(self._seconds[case.id, arm])
+
     def _case_block(self, contest: Contest, roofs: tuple[KernelJob, ...]) -> CaseBlock:
         used = {job.device for job in contest.jobs}
         return CaseBlock(
             case=contest.case,
             layouts={d: layout for d, layout in contest.layouts.items() if d in used},
-            jobs=contest.jobs,
+            jobs=(*contest.jobs, *(probe for probe in contest.probes if probe.device in used)),
             roofs=tuple(roof for roof in roofs if roof.device in used),
         )
 

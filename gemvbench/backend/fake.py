@@ -76,6 +76,9 @@ class FakeBackend:
         programme = Programme(ENTRIES.get(entry, ENTRIES["gemv_row"]), constants)
         return Kernel(entry, _Build(programme, facts, self._builds), text.encode())
 
+    def load_library(self, name: str, dtype: str) -> Kernel:
+        raise CompileError(f"the fake device has no {name}")
+
     def alloc(self, size: int) -> Memory:
         self._remember("alloc", size)
         self._allocated += size

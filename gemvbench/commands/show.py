@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, describe_axes
 from gemvbench.commands.output import check_output, emit
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
@@ -37,7 +37,7 @@ def run_list(options: argparse.Namespace) -> Exit:
         ),
         *(
             {"family": name, "summary": summary, "axes": ""}
-            for name, summary in HOST_FAMILIES.items()
+            for name, summary in (HOST_FAMILIES | LIBRARY_FAMILIES).items()
         ),
         {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
     ]

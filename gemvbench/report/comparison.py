@@ -9,6 +9,7 @@ import msgspec
 from gemvbench.arm import AUTO
 from gemvbench.best import Best
 from gemvbench.case_results import Result, Roof
+from gemvbench.cases import verified_as
 from gemvbench.device import DeviceInfo
 from gemvbench.disturbance import drift, slot_effect
 from gemvbench.flags import CLOCK_TOLERANCE, COMPUTE_BOUND, COMPUTE_BOUND_FLAG
@@ -206,7 +207,7 @@ def _advice(summary: Summary, case: str) -> list[str]:
     tried = {choice.device for choice in header.choices if choice.arm == AUTO}
     return [
         f"compute-bound: under {COMPUTE_BOUND:.0%} of the roof, so memory is not the limit; "
-        f"on {device.id} try --arm auto ({recommend(shape, device).name})."
+        f"on {device.id} try --arm auto ({recommend(verified_as(shape)[0], device).name})."
         for device in header.devices
         if device.id in slow - tried
     ]
