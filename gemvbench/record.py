@@ -65,6 +65,21 @@ class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     label: str
 
 
+class Isolated(msgspec.Struct, frozen=True, kw_only=True):
+    """What an earlier `ab` or `sweep` says of an arm on one shape of a decode's token."""
+
+    source: str
+    """File name of its record."""
+    regime: str
+    shape: str
+    arm: str
+    share: float
+    """Of the roof."""
+    seconds: float
+    beats: tuple[str, ...]
+    """Arms that it is faster than, by the interval of their pair."""
+
+
 class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What was run, on what, by what: the part of a record that does not depend on luck."""
 
@@ -82,6 +97,8 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     grid: tuple[GridCell, ...] = ()
     """Cells of a sweep, row by row, device by device; empty for any other run."""
     notes: tuple[str, ...] = ()
+    isolated: tuple[Isolated, ...] = ()
+    """Of a decode: what it is to confirm."""
 
 
 class _Stamp(msgspec.Struct, frozen=True):

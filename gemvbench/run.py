@@ -118,6 +118,13 @@ class Conductor:
             budget = self.settings.budget
             if budget is not None and done and begun - started + longest > budget:
                 return "budget"
+            if budget is not None and not block:
+                least = self._block_seconds(left)
+                if begun - started + least > budget and isinstance(left[0].case, Token):
+                    return (
+                        f"the budget of {budget:g} s holds no block: {begun - started:.0f} s are "
+                        f"spent, and one block measures for {least:.0f} s"
+                    )
             if done in looks and all_decided(summarise(self.recorder.run())):
                 break
             if self._run_block(left, block):
@@ -270,6 +277,15 @@ class Conductor:
             slots=slots,
             digests=digests,
             padding=draw_padding(settings.seed, block, contest.case),
+        )
+
+    def _block_seconds(self, contests: Sequence[Contest]) -> float:
+        """What one block measures for at least, by the rough times of its arms."""
+        return self.settings.passes * sum(
+            (long + 2 * short) * self._seconds[contest.case.id, label]
+            for contest in contests
+            for label in contest.labels
+            for long, short in [self._lengths(contest.case, label)]
         )
 
     def _lengths(self, case: Case, arm: str) -> tuple[int, int]:

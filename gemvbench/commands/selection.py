@@ -19,7 +19,7 @@ from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
 from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
-from gemvbench.models import find_model
+from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
 
 _RANK = ("cuda", "opencl")
@@ -93,9 +93,7 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
     if options.shape:
         shapes: Sequence[tuple[int, int]] = [parse_shape(text) for text in options.shape]
     elif options.model:
-        model = find_model(options.model)
-        if model.unverified:
-            warn(f"{model.title}: {model.unverified} not verified against its config.")
+        model = find_known_model(options.model)
         shapes = [(operation.k, operation.n) for operation in model.operations]
     else:
         shapes = _DEFAULT_CPU if device.is_cpu else _DEFAULT_GPU
@@ -111,6 +109,14 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
         for k, n in dict.fromkeys(shapes)
     ]
     return _pick(cases, options.pick)
+
+
+def find_known_model(name: str) -> Model:
+    """A model of the catalogue; warns of what is not known for sure."""
+    model = find_model(name)
+    if model.unverified:
+        warn(f"{model.title}: {model.unverified} not verified against its config.")
+    return model
 
 
 def with_spare_rows(cases: Sequence[Gemv], arms: Sequence[Arm]) -> tuple[Gemv, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gemvbench import __version__
 from gemvbench.arm import Arm
+from gemvbench.cases import Case
 from gemvbench.commands.output import warn
 from gemvbench.commands.selection import (
     choose_cases,
@@ -47,8 +48,18 @@ class Setup:
         )
 
 
-def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings) -> Setup:
+CaseChooser = Callable[[argparse.Namespace, DeviceInfo], Sequence[Case]]
+
+
+def prepare(
+    options: argparse.Namespace,
+    arms: Sequence[Arm],
+    settings: Settings,
+    choose: CaseChooser | None = None,
+) -> Setup:
     """Devices, cases and specialised arms of a run; the first arm is the baseline.
+
+    Without `choose` the cases are shapes, from the options of `ab`.
 
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
@@ -57,7 +68,10 @@ def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings
         raise UserError(f"--seed {settings.seed} has to lie between 0 and {2**32 - 1}.")
     devices = find_devices()
     device = choose_device(devices, options.device)
-    cases = with_spare_rows(choose_cases(options, device), arms)
+    if choose is None:
+        cases: Sequence[Case] = with_spare_rows(choose_cases(options, device), arms)
+    else:
+        cases = choose(options, device)
     entrants = make_entrants(arms, device, devices)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)

@@ -69,12 +69,14 @@ def run_report(options: argparse.Namespace) -> Exit:
     """The results of a record, in any format."""
     from gemvbench.record import read_record
     from gemvbench.report.comparison import comparison_document
+    from gemvbench.report.decode import decode_document
     from gemvbench.results import summarise
 
     check_output(options)
     run = read_record(Path(options.record))
     try:
-        document = comparison_document(summarise(run))
+        is_decode = run.header.settings.command == "decode"
+        document = (decode_document if is_decode else comparison_document)(summarise(run))
     except (ArithmeticError, LookupError, ValueError) as error:
         raise UserError(
             f"{options.record} holds values that no run writes ({error}); it is damaged, and no "

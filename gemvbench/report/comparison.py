@@ -15,7 +15,7 @@ from gemvbench.disturbance import drift, slot_effect
 from gemvbench.flags import CLOCK_TOLERANCE, COMPUTE_BOUND, COMPUTE_BOUND_FLAG
 from gemvbench.ladder import recommend
 from gemvbench.messages import BlockDone, RoofMeasured, Sample, Verified
-from gemvbench.plan import TWIN, roof_label
+from gemvbench.plan import REGIMES, TWIN, roof_label
 from gemvbench.record import SCHEMA, Charged, Ended
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -27,7 +27,7 @@ _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of
 _NOT_CLAIMED = ("BASELINE",)
 
 
-class _Json(msgspec.Struct, kw_only=True):
+class ComparisonJson(msgspec.Struct, kw_only=True):
     """The stable object of `--format json`."""
 
     schema: int
@@ -53,12 +53,12 @@ def comparison_document(summary: Summary) -> Document:
     sections = [
         section
         for case in header.cases
-        for section in (*matrix_sections(summary, case.id), _case_section(summary, case.id))
+        for section in (*matrix_sections(summary, case.id), case_section(summary, case.id))
     ]
-    sections.append(Section(title="", columns=(), rows=(), notes=tuple(_closing(summary))))
+    sections.append(Section(title="", columns=(), rows=(), notes=tuple(closing_lines(summary))))
     return Document(
         sections=tuple(sections),
-        data=_Json(
+        data=ComparisonJson(
             schema=SCHEMA,
             device=header.devices[0].id,
             devices=header.devices,
@@ -95,7 +95,8 @@ def claim(result: Result) -> str:
     return f"{name}: {said} ({bounds}, {result.blocks} blocks){why}."
 
 
-def _case_section(summary: Summary, case: str) -> Section:
+def case_section(summary: Summary, case: str) -> Section:
+    """One case: claims, the table, and what to know of single rows."""
     header = summary.run.header
     results = summary.of_case(case)
     arms = [r for r in results if r.arm != TWIN and r.verdict not in _NOT_CLAIMED]
@@ -213,7 +214,8 @@ def _advice(summary: Summary, case: str) -> list[str]:
     ]
 
 
-def _closing(summary: Summary) -> list[str]:
+def closing_lines(summary: Summary) -> list[str]:
+    """How sure all of it is, on what, and how the run went."""
     header = summary.run.header
     settings = header.settings
     blocks = max((result.blocks for result in summary.results), default=0)
@@ -231,6 +233,11 @@ def _closing(summary: Summary) -> list[str]:
             f"(median arm); SAME means inside {settings.min_effect:.1%}."
         )
     lines += _disturbances(summary)
+    if settings.regime in REGIMES and blocks:
+        lines.append(
+            f"Regime {settings.regime} is unconfirmed: whether a whole token shows this ranking "
+            "tells `gemvbench decode --model MODEL --arm ARM --ab RECORD`."
+        )
     lines += [device.title for device in header.devices]
     lines += header.notes
     lines += _clocks(summary)
