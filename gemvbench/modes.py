@@ -16,6 +16,9 @@ from gemvbench.plan import TWIN
 from gemvbench.results import Summary
 from gemvbench.token_case import Token
 
+COLLAPSE = 1.5
+"""A class is named where it slows down this many times as much as the rest of its token."""
+
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
     """A class of layers of one arm that is slow in most measurements of some blocks."""
@@ -32,7 +35,10 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_modes(summary: Summary) -> tuple[Mode, ...]:
-    """Every class and arm, the twin too, in the order of the token."""
+    """Every class and arm, the twin too, in the order of the token.
+
+    A block in which all of the token is slow says nothing of one class: flags and drift show it.
+    """
     parts = [c for c in summary.run.header.cases if isinstance(c, Token) and c.only]
     arms = [choice.label for choice in summary.run.header.choices if parts]
     found = []
@@ -54,14 +60,17 @@ def _find(summary: Summary, parts: list[Token], part: Token, arm: str) -> Mode |
     others = [block for block in times if block not in blocks]
     if not blocks or not others:
         return None
-    rest = [_block_times(summary, other, arm) for other in parts if other is not part]
+    others_of = [_block_times(summary, other, arm) for other in parts if other is not part]
+    factor, rest = _ratio([times], blocks, others), _ratio(others_of, blocks, others)
+    if factor is None or factor / (rest or 1.0) < COLLAPSE:
+        return None
     return Mode(
         name=part.only,
         arm=arm,
         blocks=tuple(blocks),
         measured=len(times),
-        factor=_ratio([times], blocks, others) or math.nan,
-        rest=_ratio(rest, blocks, others),
+        factor=factor,
+        rest=rest,
     )
 
 

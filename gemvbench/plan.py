@@ -19,6 +19,8 @@ from gemvbench.messages import Layout, Slot
 LONG_LEG_SECONDS = 0.05
 LENGTH_RATIO = 9
 """Long over short: S2's diff of 36 and 4 tokens."""
+PROBE_LENGTHS = (36, 4)
+"""(long, short) tokens of launches without work, which by time would be endless."""
 
 TWIN = "aa"
 ROOF = "roof"

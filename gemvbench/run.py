@@ -31,6 +31,7 @@ from gemvbench.messages import (
     Verify,
 )
 from gemvbench.plan import (
+    PROBE_LENGTHS,
     TWIN,
     draw_load_order,
     draw_padding,
@@ -258,10 +259,12 @@ class Conductor:
     def _planned(self, contest: Contest, block: int) -> CaseBlock:
         """The plan of one case in one block: lengths by time, orders going on from the last."""
         case_block = self._case_block(contest, tuple(self._roofs.values()))
-        labels = tuple(job.arm for job in case_block.jobs)
-        arms = (*labels, *(roof.arm for roof in case_block.roofs))
+        probes = tuple(probe for probe in contest.probes if probe.device in case_block.layouts)
+        jobs = {job.arm: job for job in (*contest.jobs, *probes)}
+        arms = (*jobs, *(roof.arm for roof in case_block.roofs))
         case = contest.case.id
-        lengths = {arm: self._lengths(contest.case, arm) for arm in labels}
+        lengths = {arm: self._lengths(contest.case, arm) for arm in contest.labels}
+        lengths |= {probe.arm: PROBE_LENGTHS for probe in probes}
         for roof in case_block.roofs:
             pool = contest.layouts[roof.device].pool_bytes
             lengths[roof.arm] = plan_lengths(pool / self._bandwidths[roof.device])
@@ -269,11 +272,10 @@ class Conductor:
         slots = plan_slots(arms, lengths, block=block, passes=settings.passes, seed=settings.seed)
         digests = {arm: self._digests.get((case, arm), "") for arm in contest.labels}
         digests[TWIN] = digests.get(contest.baseline, "")
-        loaded = draw_load_order(labels, settings.seed, block, contest.case)
-        by_label = {job.arm: job for job in case_block.jobs}
+        loaded = draw_load_order(tuple(jobs), settings.seed, block, contest.case)
         return msgspec.structs.replace(
             case_block,
-            jobs=tuple(by_label[label] for label in loaded),
+            jobs=tuple(jobs[label] for label in loaded),
             slots=slots,
             digests=digests,
             padding=draw_padding(settings.seed, block, contest.case),
@@ -300,7 +302,7 @@ class Conductor:
         return CaseBlock(
             case=contest.case,
             layouts={d: layout for d, layout in contest.layouts.items() if d in used},
-            jobs=(*contest.jobs, *(probe for probe in contest.probes if probe.device in used)),
+            jobs=contest.jobs,
             roofs=tuple(roof for roof in roofs if roof.device in used),
         )
 

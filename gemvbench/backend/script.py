@@ -91,6 +91,8 @@ class Speed(_Strict, frozen=True, kw_only=True):
     """Growth of the time per second of device time spent in the process."""
     slow_probability: float = 0.0
     slow_factor: float = 2.0
+    slow_process_probability: float = 0.0
+    """Drawn once for each process and size, whatever the kernel: S2's slow mode."""
     queued_ahead: bool = True
     kernel_times: bool = True
 
@@ -106,6 +108,7 @@ class Rule(_Strict, frozen=True, kw_only=True):
     drift: float | None = None
     slow_probability: float | None = None
     slow_factor: float | None = None
+    slow_process_probability: float | None = None
     queued_ahead: bool | None = None
     kernel_times: bool | None = None
 

@@ -22,6 +22,7 @@ from gemvbench.device import DeviceInfo
 from gemvbench.environment import describe_environment
 from gemvbench.errors import Exit, UserError
 from gemvbench.record import Header, Settings
+from gemvbench.token_case import Token
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def prepare(
 
 def _refuse_if_nothing_fits(contests: Sequence[Contest]) -> None:
     refused = [contest for contest in contests if not contest.layouts]
-    if len(refused) == len(contests):
+    if len(refused) == len(contests) or any(isinstance(c.case, Token) for c in refused):
         raise UserError(refused[0].refusal, Exit.NO_DEVICE)
     for contest in refused:
         warn(f"left out: {contest.refusal}")
