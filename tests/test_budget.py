@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 from conftest import SHAPE, Answer
+from records import make_header
 
+from gemvbench import run
 from gemvbench.budget import round_up
+from gemvbench.case import Gemv
+from gemvbench.commands.output import Bar
+from gemvbench.messages import Calibrate, Calibrated, CaseBlock, Doing, KernelJob
 from gemvbench.planner import Planner
+from gemvbench.record import Recorder, Settings
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -102,3 +108,28 @@ def test_seconds_of_the_device_and_of_the_wall(gemvbench: Run) -> None:
         r"\d s of timed device intervals in \S+ m?s of measuring",
         gemvbench("report", "r").out,
     )
+
+
+def test_start_up_is_what_passes_before_arms_are_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clock that goes on by a second with each message."""
+    clock = iter(range(100))
+    steps = (
+        Doing(stage="inputs"),
+        Doing(stage="compile", arm="base"),
+        Doing(stage="compile", arm="read"),
+        Doing(stage="calibrate", arm="base"),
+        Calibrated(case="c", arm="base", seconds=1.0),
+        Doing(stage="calibrate", arm="read"),
+        Doing(stage="inputs"),
+        Doing(stage="calibrate", arm="base"),
+    )
+    monkeypatch.setattr(run, "converse", lambda _: iter(steps))
+    monkeypatch.setattr(run.time, "monotonic", lambda: float(next(clock)))
+    roof = KernelJob(arm="read", device="d", text="", entry="", workgroups=1, workgroup_size=1)
+    case = CaseBlock(case=Gemv(k=8, n=8), layouts={}, jobs=(), roofs=(roof,))
+    conductor = run.Conductor(Settings(command="ab"), (), Recorder(make_header(), None), Bar())
+    list(conductor._time_start_up(Calibrate(devices=(), cases=(case,), seed=0)))
+    # Until the inputs, the inputs, the compilation of base; then the inputs of another case.
+    assert conductor._planner.start_up == 4.0
