@@ -156,6 +156,7 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     _add_cases(parser)
     parser.add_argument("--regime", default="stream", help="stream (default) or hot")
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
     parser.add_argument("--confidence", default="0.99", metavar="P", help="default 0.99")
     parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")

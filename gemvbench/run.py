@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gemvbench.budget import TOO_SMALL, Budget, round_up
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import roof_jobs
@@ -264,7 +264,7 @@ class Conductor:
             return False
         return True
 
-    def _measure_alone(self, case: Gemv, arm: str, request: Block) -> bool:
+    def _measure_alone(self, case: Case, arm: str, request: Block) -> bool:
         """Its samples are kept apart from those of blocks; what fails here has failed."""
         try:
             for message in converse(request):
@@ -285,7 +285,7 @@ class Conductor:
             contest.without(arm) if contest.case.id == case else contest for contest in contests
         ]
 
-    def _charge(self, death: WorkerDiedError, case: Gemv, how: str = "") -> None:
+    def _charge(self, death: WorkerDiedError, case: Case, how: str = "") -> None:
         doing: Doing = death.doing
         if not doing.arm:
             self._deaths += 1
