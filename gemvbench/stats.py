@@ -44,11 +44,16 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        return math.exp(self.estimate)
+        return _exp(self.estimate)
 
     @property
     def ci(self) -> tuple[float, float]:
-        return math.exp(self.low), math.exp(self.high)
+        return _exp(self.low), _exp(self.high)
+
+
+def _exp(value: float) -> float:
+    """Infinite where it overflows: over two blocks, for many arms and looks, it does."""
+    return math.exp(value) if value < 700 else math.inf
 
 
 def pass_logs(samples: Iterable[Sample]) -> Logs:
