@@ -38,6 +38,7 @@ class _Json(msgspec.Struct, kw_only=True):
     baseline: str
     ended: str
     void: str
+    damage: tuple[str, ...]
     noise_floor: float | None
     min_detectable_effect: float | None
     results: tuple[Result, ...]
@@ -66,6 +67,7 @@ def comparison_document(summary: Summary) -> Document:
             baseline=header.baseline,
             ended=ended(summary),
             void=summary.void,
+            damage=summary.run.damage,
             noise_floor=summary.noise_floor,
             min_detectable_effect=summary.min_detectable_effect,
             results=tuple(summary.results),
@@ -192,6 +194,7 @@ def _closing(summary: Summary) -> list[str]:
     settings = header.settings
     blocks = max((result.blocks for result in summary.results), default=0)
     lines = [f"VOID: {summary.void}"] if summary.void else []
+    lines += summary.run.damage
     if blocks:
         lines.append(
             f"Ratio: time of {header.baseline} over time of arm, more is faster; "
