@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
+import numpy as np
 
 from gemvbench import stats
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Build, Choice, identical
 from gemvbench.ladder import Declined, HostArm, Specialization
+from gemvbench.logs import Logs
 from gemvbench.messages import BlockDone, Check, Failed, Sample, Verified
 from gemvbench.plan import TWIN, roof_label
-from gemvbench.record import Charged, Run
+from gemvbench.record import Charged, Line, Run
 
 ABOVE_ROOF = math.log(1.05)
 
@@ -44,6 +46,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     min_detectable_effect: float | None = None
+    all_pairs_ratio: float | None = None
+    """With `all_pairs_ci`: over all pairs, those with a slow measurement too."""
+    all_pairs_ci: tuple[float, float] | None = None
+    pairs: int = 0
+    removed: int = 0
+    """Pairs of `pairs` that carry no verdict, because a measurement in them is slow."""
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,20 +65,36 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 class CaseView:
     """The lines of a record that concern one case."""
 
-    def __init__(self, run: Run, case: Gemv) -> None:
+    def __init__(self, run: Run, case: Case) -> None:
         self.run, self.case, self.header = run, case, run.header
         self.choices = [c for c in run.header.choices if c.case == case.id]
-        self.samples = [s for s in run.of(Sample) if s.case == case.id]
-        self.usable: dict[str, list[Sample]] = defaultdict(list)
-        for sample in self.samples:
-            if sample.is_usable:
-                self.usable[sample.arm].append(sample)
-        self.logs = stats.pass_logs(self.samples)
-        self.verified = {v.arm: v for v in run.of(Verified) if v.case == case.id}
-        arms = len(self.choices) - 1
-        settings = run.header.settings
-        self.level = stats.family_level(settings.confidence, arms, len(settings.looks))
-        self.twin_level = stats.family_level(settings.confidence, 1, len(settings.looks))
+        self.samples: dict[str, list[Sample]] = defaultdict(list)
+        self.verified: dict[str, Verified] = {}
+        self._faults: dict[str, Failed | Charged] = {}
+        for line in run.lines:
+            self._sort_in(line)
+        self._usable = {arm: [s for s in of if s.is_usable] for arm, of in self.samples.items()}
+        self.logs = Logs(sample for of in self.samples.values() for sample in of)
+        self.rule = self._rule(len(self.choices) - 1)
+        # The twin is outside the family of arms.
+        self._twin_rule = self._rule(1)
+
+    def _sort_in(self, line: Line) -> None:
+        """Put a line of the record where it belongs; the first fault of an arm counts."""
+        if isinstance(line, Sample) and line.case == self.case.id:
+            self.samples[line.arm].append(line)
+        elif isinstance(line, Verified) and line.case == self.case.id:
+            self.verified[line.arm] = line
+        elif isinstance(line, Failed | Charged) and line.case == self.case.id:
+            self._faults.setdefault(line.arm, line)
+
+    def _rule(self, arms: int) -> stats.Rule:
+        settings = self.header.settings
+        return stats.Rule(
+            level=stats.family_level(settings.confidence, arms, len(settings.looks)),
+            looks=settings.looks,
+            min_effect=settings.min_effect,
+        )
 
     def results(self) -> list[Result]:
         baseline, *others = self.choices
@@ -106,27 +130,30 @@ class CaseView:
         if refusal is None and not samples:
             refusal = self._unmeasured()
         if refusal is None:
-            return self._compared(choice, self._measured(blank, samples))
+            return self._compared(choice, blank, samples)
         verdict, reason = refusal
         # The numbers of an arm that failed on the way still say something; of a wrong one, not.
         worth = verdict == "FAILED" and bool(samples)
-        shown = self._compared(choice, self._measured(blank, samples)) if worth else blank
+        shown = self._compared(choice, blank, samples) if worth else blank
         flags = shown.flags or self._flags(blank, None)
         return msgspec.structs.replace(shown, verdict=verdict, reason=reason, flags=flags)
 
-    def _compared(self, choice: Choice, measured: Result) -> Result:
+    def _compared(self, choice: Choice, blank: Result, samples: Sequence[Sample]) -> Result:
+        roof = self._roof_interval(blank)
+        measured = self._measured(blank, samples, roof)
         if choice.label != self.header.baseline:
-            return self._decided(measured, choice)
-        blocks = len({sample.block for sample in self.usable_of(choice.label)})
+            return self._decided(measured, choice, roof)
+        blocks = len({sample.block for sample in samples})
         return msgspec.structs.replace(
             measured, verdict="BASELINE", ratio=1.0, ci=(1.0, 1.0), blocks=blocks
         )
 
-    def _measured(self, blank: Result, samples: Sequence[Sample]) -> Result:
+    def _measured(
+        self, blank: Result, samples: Sequence[Sample], roof: stats.Interval | None
+    ) -> Result:
         """Times and rates, before any comparison."""
         seconds = statistics.median(s.seconds for s in samples)
         kernel = [s.kernel_seconds for s in samples if s.kernel_seconds is not None]
-        roof = self._roof_interval(blank)
         return msgspec.structs.replace(
             blank,
             seconds_per_call=seconds,
@@ -137,54 +164,69 @@ class CaseView:
             flags=self._flags(blank, roof),
         )
 
-    def _decided(self, measured: Result, choice: Choice) -> Result:
+    def _decided(self, measured: Result, choice: Choice, roof: stats.Interval | None) -> Result:
         """The ratio to the baseline with its interval, and what that says."""
-        settings = self.header.settings
-        # The twin is outside the family of arms, and has but the one baseline.
-        twin = measured.arm == TWIN
-        level = self.twin_level if twin else self.level
-        baselines = [self.header.baseline] if twin else self.baselines
-        interval = self.interval(measured.arm, baselines, level)
-        if interval is None:
+        judgement = self._judge(measured.arm)
+        interval = judgement.interval
+        if not judgement.pairs:
             return msgspec.structs.replace(measured, reason="no pass holds baseline and arm")
-        verdict, reason = stats.decide(interval, settings.min_effect)
+        verdict, reason = judgement.verdict, judgement.reason
         alarm = self.twin_alarm
-        if alarm and not twin and abs(interval.estimate) < 2 * alarm:
+        if alarm and measured.arm != TWIN and abs(interval.estimate) < 2 * alarm:
             verdict, reason = "UNDECIDED", "smaller than twice the twin's effect in this case"
         unknown = self.unknown(measured.arm) or self.unknown(self.header.baseline)
         if unknown:
             verdict, reason = "UNDECIDED", unknown
-        if self._beats_the_roof(measured, choice):
+        if self._beats_the_roof(choice, roof):
             verdict, reason = "INVALID", "faster than the roof, which no uncached read can be"
         flags = (*measured.flags, "aa") if alarm else measured.flags
-        if verdict in ("FASTER", "SLOWER") and _inside(interval, settings.min_effect):
+        if verdict in ("FASTER", "SLOWER") and _inside(interval, self.rule.min_effect):
             flags = (*flags, "small")
-        return msgspec.structs.replace(
+        measured = msgspec.structs.replace(
             measured,
             verdict=verdict,
-            reason=reason or "",
+            reason=reason,
+            flags=flags,
+            pairs=judgement.pairs,
+            removed=judgement.removed,
+            all_pairs_ratio=judgement.all_pairs.ratio,
+            all_pairs_ci=judgement.all_pairs.ci,
+        )
+        if not interval.blocks:
+            return measured
+        return msgspec.structs.replace(
+            measured,
             ratio=interval.ratio,
             ci=interval.ci,
             blocks=interval.blocks,
-            flags=flags,
-            min_detectable_effect=stats.min_detectable_effect(interval, level),
+            min_detectable_effect=stats.min_detectable_effect(
+                interval, self._rule_of(measured.arm).level
+            ),
         )
 
-    def interval(
-        self, arm: str, baselines: Sequence[str], level: float, shift: float = 0.0
-    ) -> stats.Interval | None:
-        """Over the blocks of the last look reached; None where no pass holds them all."""
-        effects = [e + shift for e in stats.block_effects(self.logs, arm, baselines)]
-        looks = self.header.settings.looks
-        return stats.t_interval(stats.at_look(effects, looks), level) if effects else None
+    def _judge(self, arm: str) -> stats.Judgement:
+        """An arm against base and twin; the twin has but the one baseline."""
+        base, twin = (self.logs.of(name) for name in (self.header.baseline, TWIN))
+        second = None if arm == TWIN or self._twin_is_out else twin
+        return stats.judge(self.logs.of(arm), base, second, self._rule_of(arm))
 
-    def pair(self, arm: str, against: str) -> stats.Interval | None:
-        """Any arm against any other, paired within passes, at the level of the arms."""
-        return self.interval(arm, [against], self.level)
+    def _rule_of(self, arm: str) -> stats.Rule:
+        return self._twin_rule if arm == TWIN else self.rule
 
     def effects(self, arm: str, baselines: Sequence[str]) -> dict[int, float]:
-        """By block: log of the mean of others over any arm, positive where it is faster."""
-        return stats.effects_by_block(self.logs, arm, baselines)
+        """Block effects of any arm against the mean of others, over clean pairs."""
+        pairs = self._clean(arm, baselines)
+        blocks = np.array(self.logs.blocks)[np.isfinite(pairs).any(axis=1)].tolist()
+        return dict(zip(blocks, stats.block_effects(pairs).tolist(), strict=True))
+
+    def pair(self, arm: str, against: str, level: float | None = None) -> stats.Interval | None:
+        """Any arm against any other, paired within passes; None where no pass holds both."""
+        rule = self.rule if level is None else msgspec.structs.replace(self.rule, level=level)
+        interval = stats.look(self._clean(arm, [against]), rule)
+        return interval if interval.blocks else None
+
+    def _clean(self, arm: str, baselines: Sequence[str]) -> stats.Array:
+        return stats.clean_effects(self.logs.of(arm), [self.logs.of(name) for name in baselines])
 
     def twin_effects(self) -> dict[int, float]:
         """By block: the twin against its own baseline; nothing but noise if all is well."""
@@ -193,23 +235,20 @@ class CaseView:
     @cached_property
     def twin_alarm(self) -> float:
         """Size of the twin's effect where it is decided at this case's level, else 0."""
-        interval = self.interval(TWIN, [self.header.baseline], self.twin_level)
-        if interval is None or interval.blocks < stats.MIN_BLOCKS:
+        interval = self._judge(TWIN).interval
+        if interval.blocks < stats.MIN_BLOCKS:
             return 0.0
-        return abs(interval.estimate) if interval.low > 0 or interval.high < 0 else 0.0
+        return abs(interval.estimate) if interval.excludes_zero else 0.0
 
     @cached_property
-    def baselines(self) -> list[str]:
-        """Base and twin, or the base alone if the twin failed."""
-        baseline = self.header.baseline
-        twin = msgspec.structs.replace(self.choices[0], label=TWIN)
-        return [baseline] if self._refusal(twin) else [baseline, TWIN]
+    def _twin_is_out(self) -> bool:
+        """Whether the twin failed; the base stands alone then."""
+        return self._refusal(msgspec.structs.replace(self.choices[0], label=TWIN)) is not None
 
-    def _beats_the_roof(self, measured: Result, choice: Choice) -> bool:
+    def _beats_the_roof(self, choice: Choice, roof: stats.Interval | None) -> bool:
         """Impossible for what reads the rotated pool; a host library has copies of its own."""
         if self.header.settings.regime != "stream" or isinstance(choice.outcome, HostArm):
             return False
-        roof = self._roof_interval(measured)
         return roof is not None and roof.low > ABOVE_ROOF
 
     def _roof_interval(self, result: Result) -> stats.Interval | None:
@@ -219,11 +258,11 @@ class CaseView:
         if not roof or not samples:
             return None
         shift = math.log(samples[0].bytes_per_call / roof[0].bytes_per_call)
-        return self.interval(result.arm, [label], self.level, shift)
+        interval = stats.look(self._clean(result.arm, [label]) + shift, self.rule)
+        return interval if interval.blocks else None
 
     def _flags(self, result: Result, roof: stats.Interval | None) -> tuple[str, ...]:
-        own = [s for s in self.samples if s.arm == result.arm]
-        flags = find_flags(own, roof)
+        flags = find_flags(self.samples.get(result.arm, []), roof)
         same = [] if result.arm == TWIN else self._identical_to(result.arm)
         return (*flags, *(f"identical to {label}" for label in same))
 
@@ -251,22 +290,16 @@ class CaseView:
         if verified is not None and not verified.passed:
             bad = [check for check in verified.checks if not check.passed]
             return "WRONG", describe_failures(bad)
-        if any(s.correct is False for s in self.samples if s.arm == choice.label):
+        if any(s.correct is False for s in self.samples.get(choice.label, ())):
             return "WRONG", "the output of a timed run differs from the verified one"
-        for line in self.run.lines:
-            same = isinstance(line, Failed | Charged) and (line.case, line.arm) in (
-                (self.case.id, label),
-                (self.case.id, choice.label),
-            )
-            if same and isinstance(line, Failed | Charged):
-                return "FAILED", f"{line.stage}: {line.reason}"
-        return None
+        fault = self._faults.get(label) or self._faults.get(choice.label)
+        return ("FAILED", f"{fault.stage}: {fault.reason}") if fault else None
 
     def _unmeasured(self) -> tuple[str, str]:
         """Why an arm that is right in itself has no samples."""
-        for line in self.run.lines:
-            if isinstance(line, Charged) and line.case == self.case.id and not line.arm:
-                return "FAILED", f"{line.stage}: {line.reason}"
+        fault = self._faults.get("")
+        if fault is not None:
+            return "FAILED", f"{fault.stage}: {fault.reason}"
         refusal = self._refusal(self.choices[0])
         if refusal is not None:
             return "UNDECIDED", f"the baseline {self.header.baseline} is {refusal[0]}"
@@ -287,7 +320,7 @@ class CaseView:
         return found.passed if found else None
 
     def usable_of(self, label: str) -> list[Sample]:
-        return self.usable.get(label, [])
+        return self._usable.get(label, [])
 
     def _roof_label(self, device: str) -> str:
         return roof_label(device, len(self.header.devices))

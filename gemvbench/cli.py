@@ -179,6 +179,7 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     _add_cases(parser)
     parser.add_argument("--regime", default="stream", help="stream (default) or hot")
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
     _add_decision(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, measure nothing")

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from gemvbench import stats
 from gemvbench.between_runs import MIN_RUNS, add_run_spread, welch
@@ -73,9 +74,11 @@ class Terms:
 class _Effects:
     """Block effects of both runs on the log scale, more is faster, and what they refer to."""
 
-    a: Sequence[float]
-    b: Sequence[float]
+    a: list[float]
+    b: list[float]
     reference: str
+    modes_differ: bool = False
+    """Whether arm or reference is slow more often than the other in one of the runs."""
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -116,14 +119,19 @@ class _Pair:
         for labels in self.references:
             if self.label in labels:
                 continue
-            a, b = (
-                _effects_to(view, results, self.label, label)
-                for view, results, label in zip(self.views, self.results, labels, strict=True)
-            )
             name = labels[0] if labels[0] == labels[1] else " / ".join(labels)
-            found.append(_Effects(a, b, name))
+            found.append(self._effects_against(labels, name))
         enough = [each for each in found if min(each.blocks) >= stats.MIN_BLOCKS]
         return next((each for each in (*enough, *found) if min(each.blocks)), None)
+
+    def _effects_against(self, labels: tuple[str, str], name: str) -> _Effects:
+        sides, modes = [], False
+        for view, results, label in zip(self.views, self.results, labels, strict=True):
+            references = _with_twin(view, results, label)
+            sides.append(_at_look(view, list(view.effects(self.label, references).values())))
+            logs = [view.logs.of(reference) for reference in references]
+            modes |= stats.modes_differ(view.logs.of(self.label), logs)
+        return _Effects(sides[0], sides[1], name, modes)
 
     def _find_references(self) -> list[tuple[str, str]]:
         """Arms that are the same code in both: the frozen kernel, the baselines, any other."""
@@ -187,6 +195,8 @@ def _decided(
 ) -> Row:
     verdict, reason = stats.decide(interval, min_effect)
     alarm = max(view.twin_alarm for view in pair.views)
+    if verdict != "UNDECIDED" and effects.modes_differ:
+        verdict, reason = "UNDECIDED", stats.MODES
     if math.isnan(interval.low):
         verdict, reason = "UNDECIDED", "the blocks do not differ at all, as no measurement does"
     if verdict != "UNDECIDED" and abs(interval.estimate) < 2 * alarm:
@@ -231,15 +241,10 @@ def _common_arms(a: Summary, b: Summary, case: str) -> list[str]:
     return [c.label for c in a.views[case].choices if (c.label, c.device) in there]
 
 
-def _effects_to(
-    view: CaseView, results: dict[str, Result], arm: str, reference: str
-) -> Sequence[float]:
-    """Block effects up to the last look; the baseline's twin is a second reference for free."""
-    references = [reference]
-    if reference == view.header.baseline and arm != TWIN and _is_sound(view, results[TWIN]):
-        references.append(TWIN)
-    effects = list(view.effects(arm, references).values())
-    return stats.at_look(effects, view.header.settings.looks)
+def _with_twin(view: CaseView, results: dict[str, Result], reference: str) -> list[str]:
+    """The reference, and its twin where it has one: a second measurement for free."""
+    twin = reference == view.header.baseline and _is_sound(view, results[TWIN])
+    return [reference, TWIN] if twin else [reference]
 
 
 def _block_speeds(view: CaseView, arm: str) -> list[float]:
@@ -247,8 +252,12 @@ def _block_speeds(view: CaseView, arm: str) -> list[float]:
     logs: dict[int, list[float]] = defaultdict(list)
     for sample in view.usable_of(arm):
         logs[sample.block].append(-math.log(sample.seconds))
-    speeds = [stats.hodges_lehmann(values) for _, values in sorted(logs.items())]
-    return list(stats.at_look(speeds, view.header.settings.looks))
+    return _at_look(view, [stats.hodges_lehmann(values) for _, values in sorted(logs.items())])
+
+
+def _at_look(view: CaseView, values: Sequence[float]) -> list[float]:
+    reached: list[float] = stats.at_look(np.array(values), view.header.settings.looks).tolist()
+    return reached
 
 
 def _run_values(pair: _Pair, earlier: Summary) -> list[float]:

@@ -1,7 +1,7 @@
 """What disturbed a run: drift of the baseline, effect of the slot, legs in a slow mode. Pure.
 
-None of it decides anything: pairing within passes and balanced orders are there so that it
-need not. It tells a reader what kind of machine the verdicts were made on.
+Drift and slots decide nothing: pairing within passes and balanced orders are there so that they
+need not. They tell a reader what kind of machine the verdicts were made on.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gemvbench.messages import Sample
+import numpy as np
 
-SLOW = 1.18
-"""A measurement this many times above its arm's lower quartile is slow (S2's mode was 19)."""
+from gemvbench.messages import Sample
+from gemvbench.stats import is_slow
 
 
 def drift(samples: Sequence[Sample], baseline: str) -> float:
@@ -48,10 +48,10 @@ def slot_effect(samples: Sequence[Sample]) -> float:
     return math.exp(max(slots) - min(slots)) if len(slots) > 1 else 1.0
 
 
-def slow_legs(samples: Sequence[Sample]) -> int:
-    """How many of one arm's measurements are slow; none is dropped for it."""
-    seconds = sorted(s.seconds for s in samples if s.is_usable)
-    if len(seconds) < 4:
-        return 0
-    quartile = statistics.quantiles(seconds, n=4)[0]
-    return sum(value > SLOW * quartile for value in seconds)
+def slow_mode(samples: Sequence[Sample]) -> tuple[int, float]:
+    """(how many of one arm's measurements are slow, their median over that of the others)."""
+    seconds = np.array([s.seconds for s in samples if s.is_usable])
+    slow = is_slow(np.log(seconds))
+    if not slow.any():
+        return 0, 1.0
+    return int(slow.sum()), float(np.median(seconds[slow]) / np.median(seconds[~slow]))

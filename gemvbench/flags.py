@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gemvbench.disturbance import slow_legs
+from gemvbench.disturbance import slow_mode
 from gemvbench.messages import Leg, Sample
 from gemvbench.stats import Interval, hodges_lehmann, t_interval
 
@@ -36,9 +37,9 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
     if held:
         names = ", ".join(sorted(set().union(*held)))
         found.append(f"throttled in {len(held)} of {len(samples)} ({names})")
-    slow = slow_legs(samples)
+    slow, factor = slow_mode(samples)
     if slow:
-        found.append(f"slow in {slow} of {len(samples)}")
+        found.append(f"slow in {slow} of {len(samples)} ({factor:.2f}x)")
     bend = non_linearity(samples)
     if bend is not None:
         found.append(f"non-linear ({bend:+.1%})")
@@ -65,8 +66,8 @@ def non_linearity(samples: Sequence[Sample]) -> float | None:
     if len(bends) < 3:
         return None
     interval = t_interval([hodges_lehmann(values) for values in bends.values()], _FLAG_LEVEL)
-    clear = interval.low > 0 or interval.high < 0
-    return interval.estimate if clear and abs(interval.estimate) > NON_LINEAR else None
+    matters = interval.excludes_zero and abs(interval.estimate) > NON_LINEAR
+    return interval.estimate if matters else None
 
 
 def launch_gap(samples: Sequence[Sample]) -> float | None:
@@ -76,7 +77,7 @@ def launch_gap(samples: Sequence[Sample]) -> float | None:
         for sample in samples
         if sample.is_usable and sample.kernel_seconds is not None
     ]
-    return hodges_lehmann(shares) if shares else None
+    return statistics.median(shares) if shares else None
 
 
 def _host_bound(leg: Leg) -> bool:

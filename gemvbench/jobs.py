@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench.arm import Arm
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.ladder import Declined, HostArm, Specialization, specialize
 from gemvbench.messages import HostJob, Job, KernelJob
@@ -36,7 +36,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     binary: str = ""
 
 
-def choose(arm: Arm, label: str, case: Gemv, device: DeviceInfo) -> tuple[Choice, Job | None]:
+def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
     """The specialisation of an arm for a case, and the job that builds it, if any."""
     outcome = specialize(arm, case, device)
     job = make_job(outcome, label, device)
@@ -92,10 +92,11 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
         workgroups=outcome.workgroups,
         workgroup_size=outcome.workgroup_size,
         accumulate=int(outcome.constant("ACC") or 32),
+        extra=outcome.extra,
     )
 
 
-def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
+def rows1_sibling(arm: Arm, case: Case, device: DeviceInfo) -> KernelJob | None:
     """The same arm with one row per workgroup, where it has more: outputs must be identical."""
     if arm.family != "row" or arm.value("rows") == 1:
         return None

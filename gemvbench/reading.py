@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Sample
 from gemvbench.plan import TWIN, roof_label
@@ -113,7 +113,7 @@ def _header_problem(header: Header) -> str:
     return next(filter(None, (_case_problem(header, case) for case in header.cases)), "")
 
 
-def _case_problem(header: Header, case: Gemv) -> str:
+def _case_problem(header: Header, case: Case) -> str:
     choices = [choice for choice in header.choices if choice.case == case.id]
     labels = [choice.label for choice in choices]
     if labels[:1] != [header.baseline]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench import stats
+from gemvbench.best import Best, find_best
 from gemvbench.case_results import CaseView, Result, Roof
 from gemvbench.plan import TWIN
 from gemvbench.record import Run
@@ -22,6 +23,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """By case id: for comparisons that are no result of their own."""
     results: tuple[Result, ...]
     roofs: tuple[Roof, ...]
+    best: tuple[Best, ...]
+    """Of each case with several arms."""
     noise_floor: float | None
     min_detectable_effect: float | None
     void: str = ""
@@ -34,7 +37,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def summarise(run: Run) -> Summary:
     """All results of a record; an arm without samples has its reason instead."""
     views = {case.id: CaseView(run, case) for case in run.header.cases}
-    results = [result for view in views.values() for result in view.results()]
+    by_case = {case: view.results() for case, view in views.items()}
+    results = [result for of_case in by_case.values() for result in of_case]
+    best = [find_best(view, by_case[case]) for case, view in views.items()]
     roofs = [roof for view in views.values() for roof in view.roofs()]
     twins = [r for r in results if r.arm == TWIN and r.ci is not None]
     floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
@@ -48,6 +53,7 @@ def summarise(run: Run) -> Summary:
         views=views,
         results=tuple(results),
         roofs=tuple(roofs),
+        best=tuple(filter(None, best)),
         noise_floor=max(floors, default=None),
         min_detectable_effect=statistics.median(effects) if effects else None,
         void=_void([view.twin_effects() for view in views.values()]),
@@ -66,7 +72,7 @@ def _void(twins: Sequence[dict[int, float]]) -> str:
     if len(means) < stats.MIN_BLOCKS:
         return ""
     interval = stats.t_interval(means, stats.VOID_LEVEL)
-    if interval.low <= 0 <= interval.high:
+    if not interval.excludes_zero:
         return ""
     return (
         f"the baseline and its identical twin differ by {interval.estimate:+.2%} over the run's "

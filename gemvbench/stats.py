@@ -1,6 +1,9 @@
-"""From samples to verdicts. The block is the unit of replication; nothing is pooled.
+"""The decision rule: from log seconds to verdicts. Pure; the block is the unit of replication.
 
-Within a pass: log(baseline) - log(arm), the baseline being the mean log of base and twin.
+Arrays are log seconds per call [blocks, passes] of one arm, NaN where nothing was measured.
+
+Within a pass: log(baseline) - log(arm), the baseline being the mean log of base and twin. A pair
+with a slow measurement is set aside; clean pairs carry the verdict, all pairs stand beside it.
 Within a block: the Hodges-Lehmann estimate over its passes (median of the Walsh averages;
 Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Over blocks: Student's t interval, at the
 level divided by the number of arms compared with one baseline and by the number of looks
@@ -11,25 +14,35 @@ together, so a run may stop after any of them, for any reason.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 import numpy as np
-
-from gemvbench.messages import Sample
+from numpy.typing import NDArray
 
 MIN_BLOCKS = 6
 LOOKS = (6, 8, 12, 16)
 """Numbers of blocks after which a run looks at its intervals, and stops if all are decided."""
 
+MORE_LOOKS = (24, 32)
+"""Further ones of a run that is planned to so many blocks (`--blocks`)."""
+
 VOID_LEVEL = 0.999
 """The twin's mean effect over a run's cases is tested once, at this level."""
 
+MODES_LEVEL = 0.95
+"""Level of the sign test on slow measurements. It can only take a verdict away."""
+
+MODES = "modes: one of the two is slow more often than the other"
+"""The reason that an unlike number of slow measurements gives."""
+
+SLOW = 1.18
+"""A measurement this many times above its arm's lower quartile is slow (S2's mode was 19)."""
+
 POWER = 0.90
 
-Logs = Mapping[tuple[int, int], Mapping[str, float]]
-"""log seconds per call of each arm, by (block, pass)."""
+Array = NDArray[np.float64]
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -50,57 +63,137 @@ class Interval(msgspec.Struct, frozen=True):
     def ci(self) -> tuple[float, float]:
         return _exp(self.low), _exp(self.high)
 
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
 
 def _exp(value: float) -> float:
     """Infinite where it overflows: over two blocks, for many arms and looks, it does."""
     return math.exp(value) if value < 700 else math.inf
 
 
-def pass_logs(samples: Iterable[Sample]) -> Logs:
-    """Logs of one case's samples; one that is not usable has none."""
-    logs: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
-    for sample in samples:
-        if sample.is_usable:
-            logs[sample.block, sample.pass_][sample.arm] = math.log(sample.seconds)
-    return logs
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What was fixed before the run. `level` is that of one arm at one look."""
+
+    level: float
+    looks: tuple[int, ...]
+    min_effect: float
 
 
-def block_effects(logs: Logs, arm: str, baselines: Sequence[str]) -> list[float]:
-    """One effect per block, in their order."""
-    return list(effects_by_block(logs, arm, baselines).values())
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rule says of one arm."""
+
+    verdict: str
+    reason: str
+    interval: Interval
+    """Over clean pairs: the one that decides."""
+    all_pairs: Interval
+    pairs: int
+    removed: int
+    """Pairs set aside, of `pairs`, because a measurement in them is slow."""
 
 
-def effects_by_block(logs: Logs, arm: str, baselines: Sequence[str]) -> dict[int, float]:
-    """Effects by block: positive where the arm is faster than its baselines' mean."""
-    effects: dict[int, list[float]] = defaultdict(list)
-    for (block, _), of in sorted(logs.items()):
-        if arm in of and all(name in of for name in baselines):
-            base = sum(of[name] for name in baselines) / len(baselines)
-            effects[block].append(base - of[arm])
-    return {block: hodges_lehmann(values) for block, values in sorted(effects.items())}
+def judge(arm: Array, base: Array, twin: Array | None, rule: Rule) -> Judgement:
+    """FASTER, SLOWER, SAME or UNDECIDED for an arm against base and, where there is one, twin."""
+    bases = [base] if twin is None else [base, twin]
+    every = pair_effects(arm, bases)
+    clean = clean_effects(arm, bases)
+    pairs = int(np.isfinite(every).sum())
+    interval = look(clean, rule)
+    verdict, reason = decide(interval, rule.min_effect)
+    if verdict in ("FASTER", "SLOWER", "SAME") and modes_differ(arm, bases):
+        verdict = "UNDECIDED"
+        reason = MODES
+    return Judgement(
+        verdict=verdict,
+        reason=reason or "",
+        interval=interval,
+        all_pairs=look(every, rule),
+        pairs=pairs,
+        removed=pairs - int(np.isfinite(clean).sum()),
+    )
+
+
+def pair_effects(arm: Array, bases: Sequence[Array]) -> Array:
+    """Effects by block and pass: positive where the arm is faster than its baselines' mean."""
+    effects: Array = np.mean(bases, axis=0) - arm
+    return effects
+
+
+def clean_effects(arm: Array, bases: Sequence[Array]) -> Array:
+    """Effects of the pairs in which no measurement is slow; NaN for the others."""
+    slow = np.any([is_slow(logs) for logs in (arm, *bases)], axis=0)
+    return np.where(slow, np.nan, pair_effects(arm, bases))
+
+
+def is_slow(logs: Array) -> NDArray[np.bool_]:
+    """Which of one arm's measurements are far above its lower quartile over the run."""
+    known = logs[np.isfinite(logs)]
+    if len(known) < 4:
+        return np.zeros(logs.shape, bool)
+    slow: NDArray[np.bool_] = logs > np.quantile(known, 0.25) + math.log(SLOW)
+    return slow
+
+
+def modes_differ(arm: Array, bases: Sequence[Array]) -> bool:
+    """Whether arm and baseline are slow unlike often: an exact sign test over blocks."""
+    from scipy import stats
+
+    counts = is_slow(arm).sum(axis=1) - np.mean([is_slow(b).sum(axis=1) for b in bases], axis=0)
+    more, less = int((counts > 0).sum()), int((counts < 0).sum())
+    if not more + less:
+        return False
+    return bool(stats.binomtest(more, more + less).pvalue < 1 - MODES_LEVEL)
+
+
+def look(effects: Array, rule: Rule) -> Interval:
+    """The interval over the blocks of the last look reached."""
+    return t_interval(at_look(block_effects(effects), rule.looks), rule.level)
+
+
+def block_effects(effects: Array) -> Array:
+    """[blocks, passes] to the Hodges-Lehmann estimate of each block that has a pair, in order."""
+    some = effects[np.isfinite(effects).any(axis=1)]
+    if not some.size:
+        return np.empty(0)
+    i, j = _walsh_pairs(some.shape[1])
+    walsh = (some[:, i] + some[:, j]) / 2
+    median = np.nanmedian if np.isnan(walsh).any() else np.median
+    estimates: Array = median(walsh, axis=1)
+    return estimates
+
+
+@cache
+def _walsh_pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(count)
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
     """Median of all pairwise means, each value with itself included."""
-    array = np.asarray(values)
-    i, j = np.triu_indices(len(array))
-    return float(np.median((array[i] + array[j]) / 2))
+    return float(block_effects(np.asarray([values], float))[0])
 
 
-def t_interval(effects: Sequence[float], level: float) -> Interval:
+def t_interval(effects: Sequence[float] | Array, level: float) -> Interval:
     """Student's t interval for the mean of block effects at a two-sided level.
 
     With fewer than two blocks the interval is unbounded.
     """
-    from scipy import stats
-
     count = len(effects)
     estimate = float(np.mean(effects)) if count else math.nan
     if count < 2:
         return Interval(estimate, -math.inf, math.inf, count, math.nan)
     spread = float(np.std(effects, ddof=1))
-    half = float(stats.t.ppf((1 + level) / 2, count - 1)) * spread / math.sqrt(count)
+    half = t_quantile((1 + level) / 2, count - 1) * spread / math.sqrt(count)
     return Interval(estimate, estimate - half, estimate + half, count, spread)
+
+
+@cache
+def t_quantile(share: float, freedom: float) -> float:
+    """Quantile of Student's t; kept, as one run asks for the same one many times."""
+    from scipy import stats
+
+    return float(stats.t.ppf(share, freedom))
 
 
 def family_level(confidence: float, arms: int, looks: int = 1) -> float:
@@ -108,25 +201,23 @@ def family_level(confidence: float, arms: int, looks: int = 1) -> float:
     return 1 - (1 - confidence) / (max(1, arms) * looks)
 
 
-def at_look(effects: Sequence[float], looks: Sequence[int]) -> Sequence[float]:
+def at_look(effects: Array, looks: Sequence[int]) -> Array:
     """The effects that the last look reached has seen; all of them before the first.
 
     Blocks beyond a look belong to the next one: an interval over them would be one more look
     than was planned.
     """
-    reached = [look for look in looks if look <= len(effects)]
+    reached = [count for count in looks if count <= len(effects)]
     return effects[: reached[-1]] if reached else effects
 
 
 def min_detectable_effect(interval: Interval, level: float) -> float:
     """The true effect (log scale) that would be found in nine runs out of ten."""
-    from scipy import stats
-
     if interval.blocks < 2:
         return math.inf
     freedom = interval.blocks - 1
-    quantiles = stats.t.ppf((1 + level) / 2, freedom) + stats.t.ppf(POWER, freedom)
-    return float(quantiles) * interval.spread / math.sqrt(interval.blocks)
+    quantiles = t_quantile((1 + level) / 2, freedom) + t_quantile(POWER, freedom)
+    return quantiles * interval.spread / math.sqrt(interval.blocks)
 
 
 def decide(interval: Interval, min_effect: float) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import READ, SHAPE, SPEED, Answer
-from records import CASE, DEVICE, make_header, make_run, make_samples, times, verified
+from records import CASE, DEVICE, make_header, make_leg, make_run, make_samples, times, verified
 
 from gemvbench.arm import parse_arm
 from gemvbench.backend.fake import FakeBackend
@@ -22,7 +22,7 @@ from gemvbench.case_results import CaseView
 from gemvbench.compare import Row, Terms, compare
 from gemvbench.jobs import Build, choose, identical, short_digest
 from gemvbench.likeness import find_differences, find_notes
-from gemvbench.messages import Failed, KernelJob, Verified, Verify
+from gemvbench.messages import Failed, KernelJob, Sample, Verified, Verify
 from gemvbench.record import Header, Run
 from gemvbench.results import Summary, summarise
 from gemvbench.stats import family_level
@@ -200,6 +200,20 @@ def test_a_twin_that_differs_takes_small_verdicts_away() -> None:
     assert a.void  # the command refuses it; the rule holds all the same
     row = rows(a, summary(pack2=0.91e-3))["pack2"]
     assert (row.verdict, "twin" in row.reason) == ("UNDECIDED", True)
+
+
+def test_an_arm_in_a_slow_mode_is_not_compared() -> None:
+    """One of three passes of each block is twice as slow in B; clean pairs alone say SAME."""
+    lines = [
+        msgspec.structs.replace(line, long=make_leg(90, 2e-3), short=make_leg(10, 2e-3))
+        if isinstance(line, Sample) and (line.arm, line.pass_) == ("pack2", 1)
+        else line
+        for line in make_samples(times(pack2=0.9e-3))
+    ]
+    a, b = summary(), summarise(make_run(make_header(), lines))
+    for found in (rows(a, b), rows(b, a)):
+        assert found["pack2"].verdict == "UNDECIDED"
+        assert found["pack2"].reason.startswith("modes: ")
 
 
 def test_what_b_says_of_an_arm_comes_first() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from records import make_header, make_run, make_sample
 
-from gemvbench.disturbance import drift, slot_effect, slow_legs
+from gemvbench.disturbance import drift, slot_effect, slow_mode
 from gemvbench.flags import find_flags
 from gemvbench.messages import Sample
 from gemvbench.plan import ROOF, TWIN, plan_slots
@@ -53,9 +53,9 @@ def test_drift(size: float) -> None:
 def test_a_slow_mode_is_counted_and_dropped_nowhere() -> None:
     samples = planted(slow={2: 19.0})
     own = [s for s in samples if s.arm == "pack2"]
-    assert slow_legs(own) == 6
-    assert "slow in 6 of 36" in find_flags(own, None)
-    assert slow_legs([s for s in samples if s.arm == "base"]) == 0
+    assert slow_mode(own) == (6, pytest.approx(19, rel=0.01))
+    assert "slow in 6 of 36 (19.00x)" in find_flags(own, None)
+    assert slow_mode([s for s in samples if s.arm == "base"]) == (0, 1.0)
     found = {r.arm: r for r in summarise(make_run(make_header(), samples)).results}
     assert found["pack2"].passes == 36
 
@@ -72,4 +72,4 @@ def test_the_report_tells_both() -> None:
 def test_little_data_is_no_error() -> None:
     assert drift([], "base") == 1.0
     assert slot_effect([]) == 1.0
-    assert slow_legs([]) == 0
+    assert slow_mode([]) == (0, 1.0)

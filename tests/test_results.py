@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
+import timeit
 from typing import Any
 
 import msgspec
 import pytest
-from records import CASE, make_header, make_leg, make_run, make_samples, times, verified
+from records import (
+    CASE,
+    make_header,
+    make_leg,
+    make_run,
+    make_sample,
+    make_samples,
+    times,
+    verified,
+)
 
 from gemvbench.case_results import Result
 from gemvbench.commands.ab import exit_code
@@ -19,6 +29,7 @@ from gemvbench.record import Charged, Line
 from gemvbench.report.comparison import claim, comparison_document
 from gemvbench.report.formats import render
 from gemvbench.results import Summary, summarise
+from gemvbench.stats import LOOKS
 
 CRASH = Charged(stage="measure", case=CASE.id, arm="pack2", reason="signal SIGABRT")
 
@@ -207,3 +218,45 @@ def test_notes_name_sampling_and_a_wrong_clock() -> None:
     assert f"Verified against float64 in {detail}; exactly in all rows." in text
     assert text.count("event clock of dev ran at 0.950") == 1
     assert "1.010" not in text
+
+
+def test_pairs_with_a_slow_measurement_stand_beside_the_verdict() -> None:
+    samples = [s for s in make_samples(times(pack2=0.8e-3)) if isinstance(s, Sample)]
+    slow = [s for s in samples if s.arm == "pack2" and s.block == 4]
+    kept = [s for s in samples if s not in slow]
+    slow = [make_sample("pack2", 4, s.pass_, 4e-3) for s in slow]
+    found = summarise(make_run(make_header(), [*kept, *slow]))
+    pack2 = by_arm(found)["pack2"]
+    assert (pack2.verdict, pack2.reason) == ("UNDECIDED", "only 5 of at least 6 blocks")
+    assert (pack2.pairs, pack2.removed, pack2.blocks) == (18, 3, 5)
+    assert pack2.ratio == pytest.approx(1.25, rel=1e-3)
+    assert pack2.all_pairs_ratio == pytest.approx(1.25 * 0.2 ** (1 / 6), rel=1e-2)
+    text = render(comparison_document(found), "md")
+    assert "pack2: 3 of 18 pairs hold a slow measurement and carry no verdict" in text
+    assert "slow in 3 of 18 (4.76x)" in text
+
+
+def test_an_arm_slow_in_every_block_is_undecided_with_both_ratios() -> None:
+    samples = [s for s in make_samples(times(pack2=0.8e-3)) if isinstance(s, Sample)]
+    lines = [
+        make_sample("pack2", s.block, 2, 1.6e-3) if (s.arm, s.pass_) == ("pack2", 2) else s
+        for s in samples
+    ]
+    pack2 = by_arm(summarise(make_run(make_header(), lines)))["pack2"]
+    assert (pack2.verdict, pack2.blocks) == ("UNDECIDED", 6)
+    assert pack2.reason.startswith("modes")
+    assert pack2.ratio is not None
+    assert pack2.all_pairs_ratio is not None
+    assert pack2.ratio > pack2.all_pairs_ratio
+
+
+def test_statistics_grow_with_the_samples_and_not_with_their_square() -> None:
+    def spent(arms: int) -> float:
+        labels = [f"pack2+block{block}+unroll{u}" for block in (64, 128, 256, 512) for u in (1, 2)]
+        more = [f"{label}+rows{rows}" for label in labels for rows in (1, 2, 4)][:arms]
+        samples = make_samples(times(**dict.fromkeys(more, 1e-3)), 16)
+        run = make_run(make_header(more, looks=LOOKS), samples)
+        summarise(run)
+        return min(timeit.repeat(lambda: summarise(run), number=1, repeat=5))
+
+    assert spent(24) < 8 * spent(6)

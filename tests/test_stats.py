@@ -10,16 +10,21 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from gemvbench.logs import Logs
 from gemvbench.messages import Leg, Sample
 from gemvbench.stats import (
     MIN_BLOCKS,
+    Array,
     Interval,
+    Rule,
     block_effects,
     decide,
     family_level,
     hodges_lehmann,
+    judge,
     min_detectable_effect,
-    pass_logs,
+    modes_differ,
+    pair_effects,
     t_interval,
 )
 
@@ -155,6 +160,12 @@ def test_family_level_is_bonferronis() -> None:
     assert family_level(0.99, 0) == pytest.approx(0.99)
 
 
+def effects(samples: list[Sample], arm: str, *baselines: str) -> list[float]:
+    logs = Logs(samples)
+    pairs = pair_effects(logs.of(arm), [logs.of(name) for name in baselines])
+    return list(block_effects(pairs))
+
+
 def test_effects_are_paired_within_passes() -> None:
     """A drift that is common to a pass cancels; the baseline is the mean of base and twin."""
     samples = [
@@ -163,15 +174,89 @@ def test_effects_are_paired_within_passes() -> None:
         for pass_, drift in enumerate((1.0, 1.5, 3.0))
         for arm, seconds in (("base", 1e-3), ("aa", 1.1e-3), ("x", 0.5e-3))
     ]
-    effects = block_effects(pass_logs(samples), "x", ["base", "aa"])
-    assert effects == pytest.approx([math.log(2) + math.log(1.1) / 2] * 2)
-    assert block_effects(pass_logs(samples), "base", ["x"]) == pytest.approx([-math.log(2)] * 2)
+    expected = math.log(2) + math.log(1.1) / 2
+    assert effects(samples, "x", "base", "aa") == pytest.approx([expected] * 2)
+    assert effects(samples, "base", "x") == pytest.approx([-math.log(2)] * 2)
 
 
 def test_a_missing_leg_removes_its_pair_only() -> None:
     samples = [sample("base", 1e-3, pass_=p) for p in range(3)]
     samples += [sample("x", 1e-3, pass_=0), sample("x", -1e-3, pass_=1), sample("x", 2e-3, pass_=2)]
-    logs = pass_logs(samples)
-    assert "x" not in logs[0, 1]
-    assert block_effects(logs, "x", ["base"]) == pytest.approx([-math.log(2) / 2])
-    assert block_effects(logs, "gone", ["base"]) == []
+    assert np.isnan(Logs(samples).of("x")).tolist() == [[False, True, False]]
+    assert effects(samples, "x", "base") == pytest.approx([-math.log(2) / 2])
+    assert effects(samples, "gone", "base") == []
+
+
+def test_blocks_keep_their_numbers() -> None:
+    logs = Logs([sample("base", 1e-3, block) for block in (7, 2, 9)])
+    assert logs.blocks == (2, 7, 9)
+
+
+RULE = Rule(level=0.9975, looks=(6, 8, 12, 16), min_effect=0.01)
+
+
+def logs_of(draw: np.random.Generator, blocks: int = 16, sd: float = 0.003) -> Array:
+    return math.log(1e-3) + draw.normal(0, sd, (blocks, 6))
+
+
+def test_slow_measurements_carry_no_verdict_but_stand_beside_it() -> None:
+    """The arm is 2 % faster; three of its measurements are twice as slow."""
+    draw = np.random.default_rng(1)
+    arm, base, twin = (logs_of(draw) for _ in range(3))
+    arm -= 0.02
+    arm[[1, 5, 9], [0, 2, 3]] += math.log(2)
+    found = judge(arm, base, twin, RULE)
+    assert (found.verdict, found.pairs, found.removed) == ("FASTER", 96, 3)
+    assert found.interval.estimate == pytest.approx(0.02, abs=0.002)
+    assert found.all_pairs.estimate < found.interval.estimate
+
+
+def test_slow_baselines_remove_pairs_too() -> None:
+    draw = np.random.default_rng(2)
+    arm, base, twin = (logs_of(draw) for _ in range(3))
+    base[0, 0] += 1
+    twin[0, 1] += 1
+    assert judge(arm, base, twin, RULE).removed == 2
+    assert judge(arm, base, None, RULE).removed == 1
+
+
+def test_an_arm_slow_more_often_is_undecided() -> None:
+    """Slow once in every block: what is left of it is faster, and that is not the whole truth."""
+    draw = np.random.default_rng(3)
+    arm, base, twin = (logs_of(draw) for _ in range(3))
+    arm -= 0.02
+    arm[:, 3] += math.log(1.5)
+    found = judge(arm, base, twin, RULE)
+    assert (found.verdict, found.removed) == ("UNDECIDED", 16)
+    assert found.reason.startswith("modes")
+    assert found.interval.low > 0
+    twin[:, 2] += math.log(1.5)
+    base[:, 4] += math.log(1.5)
+    assert judge(arm, base, twin, RULE).verdict == "FASTER", "both are slow equally often"
+
+
+@pytest.mark.parametrize(("blocks", "differ"), [(5, False), (6, True)])
+def test_the_sign_test_counts_blocks(blocks: int, differ: bool) -> None:
+    """Exact: 5 of 5 blocks are chance at 6 %, 6 of 6 at 3 %; how often in a block is no matter."""
+    draw = np.random.default_rng(4)
+    arm, base = logs_of(draw), logs_of(draw)
+    arm[:blocks, :1] += 1
+    assert modes_differ(arm, [base]) == differ
+    assert modes_differ(base, [arm]) == differ
+    assert not modes_differ(base, [base])
+
+
+def test_a_run_that_is_slow_throughout_a_block_loses_the_block() -> None:
+    draw = np.random.default_rng(5)
+    arm, base, twin = (logs_of(draw, 6) for _ in range(3))
+    for logs in (arm, base, twin):
+        logs[2] += 0.5
+    found = judge(arm - 0.02, base, twin, RULE)
+    assert (found.verdict, found.interval.blocks) == ("UNDECIDED", 5)
+    assert found.all_pairs.blocks == 6
+
+
+def test_nothing_measured_is_undecided() -> None:
+    none = np.full((6, 6), np.nan)
+    found = judge(none, none, None, RULE)
+    assert (found.verdict, found.pairs, found.removed) == ("UNDECIDED", 0, 0)

@@ -21,7 +21,7 @@ from gemvbench.report.comparison import comparison_document, ended
 from gemvbench.report.dry import dry_document
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
-from gemvbench.stats import LOOKS
+from gemvbench.stats import LOOKS, MORE_LOOKS
 
 Cells = dict[tuple[str, str], Arm]
 """Arms of a grid by (row, column)."""
@@ -141,12 +141,24 @@ def make_settings(options: argparse.Namespace) -> Settings:
         regime=options.regime,
         seed=options.seed,
         passes=3 if options.quick else 6,
-        looks=LOOKS[:1] if options.quick else LOOKS,
+        looks=_looks(options),
         confidence=parse_share("--confidence", options.confidence, 0.5, 1.0),
         min_effect=parse_share("--min-effect", options.min_effect, 0.0, 1.0),
         budget=parse_seconds(options.budget) if options.budget else None,
         quick=options.quick,
     )
+
+
+def _looks(options: argparse.Namespace) -> tuple[int, ...]:
+    """The looks up to --blocks; the first alone where the run is to be quick."""
+    possible = LOOKS + MORE_LOOKS
+    most = int(options.blocks) if options.blocks else (LOOKS[0] if options.quick else LOOKS[-1])
+    if most not in possible:
+        raise UserError(
+            f"--blocks {options.blocks!r}: a run is planned to "
+            f"{', '.join(map(str, possible[:-1]))} or {possible[-1]} blocks."
+        )
+    return tuple(count for count in possible if count <= most)
 
 
 def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gemvbench.arm import AUTO
+from gemvbench.best import Best
 from gemvbench.case_results import Result, Roof
 from gemvbench.device import DeviceInfo
 from gemvbench.disturbance import drift, slot_effect
@@ -43,6 +44,7 @@ class _Json(msgspec.Struct, kw_only=True):
     min_detectable_effect: float | None
     results: tuple[Result, ...]
     roofs: tuple[Roof, ...]
+    best: tuple[Best, ...]
 
 
 def comparison_document(summary: Summary) -> Document:
@@ -72,6 +74,7 @@ def comparison_document(summary: Summary) -> Document:
             min_detectable_effect=summary.min_detectable_effect,
             results=tuple(summary.results),
             roofs=summary.roofs,
+            best=summary.best,
         ),
         records=[_flat(result) for result in summary.results],
     )
@@ -105,7 +108,12 @@ def _case_section(summary: Summary, case: str) -> Section:
         columns=_COLUMNS,
         rows=tuple(rows),
         lead=tuple(claim(result) for result in arms) if len(arms) <= 3 else (),
-        notes=(*_notes(results), *_sampling(summary, case), *_advice(summary, case)),
+        notes=(
+            *_best(summary, case),
+            *_notes(results),
+            *_sampling(summary, case),
+            *_advice(summary, case),
+        ),
     )
 
 
@@ -135,10 +143,27 @@ def _notes(results: tuple[Result, ...]) -> list[str]:
         if result.arm == TWIN:
             continue
         notes += [f"{result.arm}: {step}" for step in result.steps]
-        unmeasured = bool(result.reason) and result.ratio is None
-        if unmeasured or result.verdict in ("WRONG", "FAILED"):
+        if result.reason:
             notes.append(f"{result.arm} {result.verdict}: {result.reason}")
+        if result.removed:
+            notes.append(
+                f"{result.arm}: {result.removed} of {result.pairs} pairs hold a slow measurement "
+                "and carry no verdict; over all pairs the ratio is "
+                f"{units.ratio(result.all_pairs_ratio)}, interval "
+                f"{units.interval(result.all_pairs_ci)}."
+            )
     return notes
+
+
+def _best(summary: Summary, case: str) -> list[str]:
+    """Who leads, and whether the data say so or only its rank."""
+    found = [best for best in summary.best if best.case == case]
+    return [
+        f"Best: {best.arm}, separated from every other arm."
+        if not best.not_separated
+        else f"{best.arm} leads, but is not separated from {', '.join(best.not_separated)}."
+        for best in found
+    ]
 
 
 def _sampling(summary: Summary, case: str) -> list[str]:
