@@ -108,6 +108,15 @@ def test_a_reference_may_have_another_label() -> None:
     assert rows(a, b)["pack3"].reference == "base / pack1"
 
 
+def test_no_arm_is_its_own_reference() -> None:
+    """What base was in A is pack1 in B, and nothing else is the same."""
+    a = summary(make_header(("pack2",)))
+    b = summary(change(make_header(("pack2", "pack1")), "base", "pack2"), pack1=1e-3)
+    found = rows(a, b)
+    assert (found["base"].verdict, found["base"].ratio) == ("UNDECIDED", None)
+    assert found["pack2"].reference == "base / pack1"
+
+
 def test_a_wrong_or_unmeasured_reference_is_none() -> None:
     header = make_header(("pack2", "frozen"))
     lines = [verified("frozen", passed=False)]
