@@ -229,10 +229,19 @@ def _refusal(pair: _Pair) -> tuple[str, str] | None:
 
 
 def _flags(pair: _Pair) -> tuple[str, ...]:
-    """What each run says of the arm, and whether the arm is the same."""
-    own = [f"{name}: {flag}" for name, r in zip("AB", pair.own, strict=True) for flag in r.flags]
-    said = [flag for flag in own if "identical to" not in flag and not flag.endswith(": small")]
-    return ("identical in both", *said) if pair.identical else tuple(said)
+    """Whether the arm is the same, and what the runs say of it: what both say, once."""
+    a, b = ([f for f in own.flags if not _is_of_the_run(f)] for own in pair.own)
+    return (
+        *(("identical in both",) if pair.identical else ()),
+        *(flag for flag in a if flag in b),
+        *(f"A: {flag}" for flag in a if flag not in b),
+        *(f"B: {flag}" for flag in b if flag not in a),
+    )
+
+
+def _is_of_the_run(flag: str) -> bool:
+    """Whether a flag is about the run's own comparison with its baseline."""
+    return flag == "small" or flag.startswith("identical to")
 
 
 def _common_arms(a: Summary, b: Summary, case: str) -> list[str]:

@@ -225,6 +225,19 @@ def test_an_arm_in_a_slow_mode_is_not_compared() -> None:
         assert found["pack2"].reason.startswith("modes: ")
 
 
+def test_flags_of_both_runs_stand_once() -> None:
+    header = make_header(("pack1", "pack2"))
+    far = {"pack1": 1e-3, "pack2": 4e-3}
+    assert rows(summary(header, **far), summary(header, **far))["pack2"].flags == (
+        "identical in both",
+        "compute-bound",
+    )
+    near = summary(header, **far | {"pack2": 1.007e-3})
+    found = rows(near, summary(header, **far))
+    assert found["pack2"].flags == ("identical in both", "B: compute-bound")
+    assert found["pack1"].flags == ("identical in both",)
+
+
 def test_what_b_says_of_an_arm_comes_first() -> None:
     lines = [Failed(case=CASE.id, arm="pack2", stage="compile", reason="log")]
     good, bad = summary(), summary(lines=lines)
