@@ -53,7 +53,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     all_pairs_ci: tuple[float, float] | None = None
     pairs: int = 0
     removed: int = 0
-    """Pairs of `pairs` that carry no verdict, because a measurement in them is slow."""
+    """Pairs of `pairs` that carry no verdict: they mix a slow measurement with others."""
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):

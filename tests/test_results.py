@@ -249,7 +249,7 @@ def test_pairs_with_a_slow_measurement_stand_beside_the_verdict() -> None:
     assert pack2.ratio == pytest.approx(1.25, rel=1e-3)
     assert pack2.all_pairs_ratio == pytest.approx(1.25 * 0.2 ** (1 / 6), rel=1e-2)
     text = render(comparison_document(found), "md")
-    assert "pack2: 3 of 18 pairs hold a slow measurement and carry no verdict" in text
+    assert "pack2: 3 of 18 pairs mix a slow measurement with others and carry no verdict" in text
     assert "slow in 3 of 18 (4.76x)" in text
 
 

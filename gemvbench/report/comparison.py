@@ -144,8 +144,8 @@ def _notes(results: tuple[Result, ...]) -> list[str]:
             notes.append(f"{result.arm} {result.verdict}: {result.reason}")
         if result.removed:
             notes.append(
-                f"{result.arm}: {result.removed} of {result.pairs} pairs hold a slow measurement "
-                "and carry no verdict; over all pairs the ratio is "
+                f"{result.arm}: {result.removed} of {result.pairs} pairs mix a slow measurement "
+                "with others and carry no verdict; over all pairs the ratio is "
                 f"{units.ratio(result.all_pairs_ratio)}, interval "
                 f"{units.interval(result.all_pairs_ci)}."
             )
