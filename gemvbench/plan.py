@@ -109,9 +109,7 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     """
     stride = _align(case.w_offset + case.stored_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    vectors = 4 * case.stored_rows + case.k * ITEM_BYTES[case.x]
-    room = device.free_bytes * 9 // 10 // sharers - vectors
-    most = min(device.max_alloc_bytes, room) // stride
+    most = _most_copies(case, stride, device, sharers)
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
         raise UserError(
@@ -122,6 +120,19 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
             Exit.NO_DEVICE,
         )
     return Layout(turns=min(turns, most), stride=stride)
+
+
+def twice(layout: Layout, case: Gemv, device: DeviceInfo) -> Layout | None:
+    """A layout with twice the copies; None where they do not fit the device."""
+    turns = 2 * layout.turns
+    fits = turns <= _most_copies(case, layout.stride, device)
+    return Layout(turns=turns, stride=layout.stride) if fits else None
+
+
+def _most_copies(case: Gemv, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
+    vectors = 4 * case.stored_rows + case.k * ITEM_BYTES[case.x]
+    room = device.free_bytes * 9 // 10 // sharers - vectors
+    return min(device.max_alloc_bytes, room) // stride
 
 
 def draw_padding(seed: int, block: int, case: Gemv) -> int:

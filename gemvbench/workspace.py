@@ -192,11 +192,11 @@ class KernelRunner:
 
 
 class RoofRunner:
-    """A bare read of the whole pool of weights, in one launch a call."""
+    """A bare read of the pool of weights, or of its first part, in one launch a call."""
 
     def __init__(self, space: Workspace, kernel: Kernel, job: KernelJob) -> None:
         self._backend = space.backend
-        words = space.layout.pool_bytes // 4
+        words = (job.read_bytes or space.layout.pool_bytes) // 4
         sink = space.backend.alloc(4 * job.workgroups * job.workgroup_size)
         args = (space.pool, sink, np.uint64(words), np.uint64(0))
         self._launch = Launch(kernel, job.workgroups, job.workgroup_size, args)

@@ -111,7 +111,7 @@ class FakeBackend:
         return Timing(
             timeline=timeline,
             kernel=kernel if speed.kernel_times else None,
-            host=timeline,
+            host=timeline / speed.event_clock,
             enqueue=0.0 if speed.queued_ahead else timeline,
             queued_ahead=speed.queued_ahead,
         )

@@ -5,8 +5,8 @@
      "rules": [{"match": {"PACK": "2"}, "gbps": 12, "noise": 0.003}, {"gbps": 10}],
      "faults": [{"match": {"PACK": "3"}, "fault": "hang", "stage": "compile"}]}
 
-`match` compares texts: "entry", "device", any constant of the kernel, and, at a launch, "k"
-and "n". Of the rules that match, the first that names a value gives it.
+`match` compares texts: "entry", "device", any constant of the kernel, and, at a launch, "k",
+"n" and the "words" of a bare read. Of the rules that match, the first that names a value gives it.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class Speed(_Strict, frozen=True, kw_only=True):
     slow_factor: float = 2.0
     queued_ahead: bool = True
     kernel_times: bool = True
+    event_clock: float = 1.0
+    """The device's seconds for each of the host's."""
 
 
 class Rule(_Strict, frozen=True, kw_only=True):
@@ -108,6 +110,7 @@ class Rule(_Strict, frozen=True, kw_only=True):
     slow_factor: float | None = None
     queued_ahead: bool | None = None
     kernel_times: bool | None = None
+    event_clock: float | None = None
 
 
 class Fault(_Strict, frozen=True, kw_only=True):

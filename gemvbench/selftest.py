@@ -1,0 +1,179 @@
+"""What a machine can resolve, from the record of a selftest. Pure.
+
+A/A arms may not be told apart; planted effects have to show at their exact share; `stream` has
+to be uncached and the event clock right. From the spread of the blocks follows what an
+ordinary run resolves, in how long.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from gemvbench import stats
+from gemvbench.case_results import Result
+from gemvbench.errors import Exit
+from gemvbench.flags import CLOCK_TOLERANCE
+from gemvbench.jobs import Choice
+from gemvbench.ladder import Specialization
+from gemvbench.logs import Logs
+from gemvbench.messages import RoofMeasured, Sample
+from gemvbench.plan import TWIN
+from gemvbench.record import Charged, Ended, Run
+from gemvbench.results import Summary, summarise
+from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
+
+SHARE_TOLERANCE = 0.1
+"""Of a planted share: launches, and the last wave of workgroups, do not grow with the rows."""
+
+CACHED = 0.03
+"""The pool of `stream` may read so much faster than one twice its size."""
+
+POOL_LEVEL = 0.99
+SLOTS_OF_AB = 4
+"""Baseline, twin, one arm and the roof."""
+
+
+class Planted(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm with an exact extra share of bytes. Effects are shares of time."""
+
+    arm: str
+    share: float
+    effect: float
+    """Measured, with `ci`."""
+    ci: tuple[float, float]
+    found: bool
+    """SLOWER, and by at least half of the share."""
+    excluded: bool
+    """The interval holds nothing within a tenth of the share."""
+    wrong_sign: bool
+    """FASTER by its estimate, though twice the minimum detectable effect was planted."""
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.excluded or self.wrong_sign
+
+
+class Pools(msgspec.Struct, frozen=True, kw_only=True):
+    """Bare reads of pools: bytes per second by label, and `stream` over `double`."""
+
+    sizes: dict[str, int]
+    bandwidths: dict[str, float]
+    ratio: float
+    ci: tuple[float, float]
+
+    @property
+    def is_cached(self) -> bool:
+        return self.ci[0] > 1 + CACHED
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval is narrow enough to say that nothing is cached."""
+        return self.ci[1] < (1 + CACHED) ** 2
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect that one arm against a baseline shows nine times in ten, and what it costs."""
+
+    blocks: int
+    effect: float
+    device_seconds: float
+    """Timed device intervals."""
+    wall_seconds: float
+
+
+class Selftest(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a selftest found."""
+
+    summary: Summary
+    ended: str
+    blocks: int
+    same: tuple[str, ...]
+    """Identical arms that were compared, the twin among them."""
+    alarms: tuple[str, ...]
+    """Those that were told apart."""
+    planted: tuple[Planted, ...]
+    broken: tuple[Result, ...]
+    """Arms that are wrong, failed or have no result."""
+    event_clock: float | None
+    """Median of event span over host span, of all read kernels."""
+    pools: Pools | None
+    pool_fault: str
+    """Why the pools could not be read, if a worker died of it."""
+    roof: RoofMeasured | None
+    resolutions: tuple[Resolution, ...]
+    block_device_seconds: float
+    block_wall_seconds: float
+
+    @property
+    def clock_is_right(self) -> bool:
+        return self.event_clock is not None and abs(self.event_clock - 1) <= CLOCK_TOLERANCE
+
+
+def examine(run: Run) -> Selftest:
+    """Everything from a record, also of a run that was cut short."""
+    summary = summarise(run)
+    results = {result.arm: result for result in summary.results}
+    choices = {choice.label: choice for choice in run.header.choices}
+    usable = {a: r for a, r in results.items() if r.ci is not None and r.blocks >= stats.MIN_BLOCKS}
+    planted = {a: c for a, c in choices.items() if _extra(c)}
+    same = [arm for arm in usable if arm not in planted and arm != run.header.baseline]
+    roofs = run.of(RoofMeasured)
+    device, wall = _block_seconds(run)
+    return Selftest(
+        summary=summary,
+        ended=_ended(run),
+        blocks=max((result.blocks for result in results.values()), default=0),
+        same=tuple(same),
+        alarms=tuple(arm for arm in same if _excludes(usable[arm])),
+        planted=tuple(_examine(c, usable[a]) for a, c in planted.items() if a in usable),
+        broken=tuple(r for a, r in results.items() if a not in usable),
+        event_clock=statistics.median(r.event_clock for r in roofs) if roofs else None,
+        pools=_examine_pools(run),
+        pool_fault=_pool_fault(run),
+        roof=max(roofs, key=lambda roof: roof.bandwidth, default=None),
+        resolutions=_resolutions(run, list(usable.values()), device, wall),
+        block_device_seconds=device,
+        block_wall_seconds=wall,
+    )
+
+
+def exit_code(found: Selftest) -> Exit:
+    """A broken arm, then what makes the run worthless, then what it says of effects."""
+    if any(r.verdict in ("WRONG", "FAILED") for r in found.broken):
+        return Exit.WRONG
+    worthless = (
+        bool(found.summary.void),
+        found.ended != "complete",
+        bool(found.broken),
+        not found.clock_is_right,
+        bool(found.pool_fault),
+        found.pools is not None and found.pools.is_cached,
+    )
+    if any(worthless):
+        return Exit.NO_DEVICE
+    if found.alarms or any(planted.is_wrong for planted in found.planted):
+        return Exit.WRONG
+    return Exit.OK
+
+
+def _examine(choice: Choice, result: Result) -> Planted:
+    share = _extra(choice) / _rows(choice, result)
+    assert result.ratio is not None
+    assert result.ci is not None
+    low, high = (1 / bound - 1 for bound in reversed(result.ci))
+    effect = 1 / result.ratio - 1
+    near = share * (1 - SHARE_TOLERANCE), share * (1 + SHARE_TOLERANCE)
+    detectable = math.expm1(result.min_detectable_effect or math.inf)
+    return Planted(
+        arm=choice.label,
+        share=share,
+        effect=effect,
+        ci=(low, high),
+        found=low > 0 and effect >= share / 2,
+        excluded=high < near[0] or low > near[1],
+        wrong_sign=effect < 0 and share >= 2 * detectable,
+    )
