@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gemvbench.case import ITEM_BYTES, Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Layout, Slot
@@ -98,7 +98,7 @@ def plan_slots(
     return tuple(slots)
 
 
-def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
+def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
     """How many copies of the weights rotate. In `stream` they fill the caches several times.
 
     Args:
@@ -107,7 +107,7 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
     """
-    stride = _align(case.w_offset + case.stored_bytes + _GUARD)
+    stride = _align(case.copy_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
     most = _most_copies(case, stride, device, sharers)
     if most < 1:
@@ -122,25 +122,24 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     return Layout(turns=min(turns, most), stride=stride)
 
 
-def twice(layout: Layout, case: Gemv, device: DeviceInfo) -> Layout | None:
+def doubled(layout: Layout, case: Case, device: DeviceInfo) -> Layout | None:
     """A layout with twice the copies; None where they do not fit the device."""
     turns = 2 * layout.turns
     fits = turns <= _most_copies(case, layout.stride, device)
     return Layout(turns=turns, stride=layout.stride) if fits else None
 
 
-def _most_copies(case: Gemv, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
-    vectors = 4 * case.stored_rows + case.k * ITEM_BYTES[case.x]
-    room = device.free_bytes * 9 // 10 // sharers - vectors
+def _most_copies(case: Case, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
+    room = device.free_bytes * 9 // 10 // sharers - case.fixed_bytes
     return min(device.max_alloc_bytes, room) // stride
 
 
-def draw_padding(seed: int, block: int, case: Gemv) -> int:
+def draw_padding(seed: int, block: int, case: Case) -> int:
     """Bytes allocated ahead of the operands of a block, so that placement is drawn too."""
     return random.Random(f"padding {seed} {block} {case.id}").randrange(1, 64) * 65536
 
 
-def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Gemv) -> tuple[str, ...]:
+def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Case) -> tuple[str, ...]:
     """The order in which a block loads its kernels: a fixed one would place them alike always."""
     drawn = list(labels)
     random.Random(f"load {seed} {block} {case.id}").shuffle(drawn)

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 
 import msgspec
 
 from gemvbench import stats
+from gemvbench.case import Gemv
 from gemvbench.case_results import Result
 from gemvbench.errors import Exit
 from gemvbench.flags import CLOCK_TOLERANCE
 from gemvbench.jobs import Choice
-from gemvbench.ladder import Specialization
-from gemvbench.logs import Logs
-from gemvbench.messages import RoofMeasured, Sample
-from gemvbench.plan import TWIN
-from gemvbench.record import Charged, Ended, Run
+from gemvbench.messages import RoofMeasured
+from gemvbench.record import Run
 from gemvbench.results import Summary, summarise
-from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
 
 SHARE_TOLERANCE = 0.1
 """Of a planted share: launches, and the last wave of workgroups, do not grow with the rows."""
@@ -118,24 +114,29 @@ def examine(run: Run) -> Selftest:
     summary = summarise(run)
     results = {result.arm: result for result in summary.results}
     choices = {choice.label: choice for choice in run.header.choices}
-    usable = {a: r for a, r in results.items() if r.ci is not None and r.blocks >= stats.MIN_BLOCKS}
+    usable = {arm: result for arm, result in results.items() if _is_usable(result)}
     planted = {a: c for a, c in choices.items() if _extra(c)}
     same = [arm for arm in usable if arm not in planted and arm != run.header.baseline]
     roofs = run.of(RoofMeasured)
+    rows = _case(run).n
     device, wall = _block_seconds(run)
     return Selftest(
         summary=summary,
         ended=_ended(run),
         blocks=max((result.blocks for result in results.values()), default=0),
         same=tuple(same),
-        alarms=tuple(arm for arm in same if _excludes(usable[arm])),
-        planted=tuple(_examine(c, usable[a]) for a, c in planted.items() if a in usable),
+        alarms=tuple(arm for arm in same if _is_alarm(arm, usable[arm], summary)),
+        planted=tuple(
+            _examine(_extra(choice) / rows, usable[arm])
+            for arm, choice in planted.items()
+            if arm in usable
+        ),
         broken=tuple(r for a, r in results.items() if a not in usable),
         event_clock=statistics.median(r.event_clock for r in roofs) if roofs else None,
         pools=_examine_pools(run),
         pool_fault=_pool_fault(run),
         roof=max(roofs, key=lambda roof: roof.bandwidth, default=None),
-        resolutions=_resolutions(run, list(usable.values()), device, wall),
+        resolutions=_resolutions(summary, [a for a in usable if a in choices], device, wall),
         block_device_seconds=device,
         block_wall_seconds=wall,
     )
@@ -160,8 +161,18 @@ def exit_code(found: Selftest) -> Exit:
     return Exit.OK
 
 
-def _examine(choice: Choice, result: Result) -> Planted:
-    share = _extra(choice) / _rows(choice, result)
+def _is_usable(result: Result) -> bool:
+    bad = result.verdict in ("WRONG", "FAILED", "DECLINED", "INVALID")
+    return not bad and result.ci is not None and result.blocks >= stats.MIN_BLOCKS
+
+
+def _is_alarm(arm: str, result: Result, summary: Summary) -> bool:
+    """An interval that excludes a ratio of 1; the twin has the level of its own alarm."""
+    low, high = result.ci or (0.0, math.inf)
+    return bool(summary.void) if arm == TWIN else low > 1 or high < 1
+
+
+def _examine(share: float, result: Result) -> Planted:
     assert result.ratio is not None
     assert result.ci is not None
     low, high = (1 / bound - 1 for bound in reversed(result.ci))
@@ -169,7 +180,7 @@ def _examine(choice: Choice, result: Result) -> Planted:
     near = share * (1 - SHARE_TOLERANCE), share * (1 + SHARE_TOLERANCE)
     detectable = math.expm1(result.min_detectable_effect or math.inf)
     return Planted(
-        arm=choice.label,
+        arm=result.arm,
         share=share,
         effect=effect,
         ci=(low, high),
@@ -177,3 +188,91 @@ def _examine(choice: Choice, result: Result) -> Planted:
         excluded=high < near[0] or low > near[1],
         wrong_sign=effect < 0 and share >= 2 * detectable,
     )
+
+
+def _extra(choice: Choice) -> int:
+    return choice.outcome.extra if isinstance(choice.outcome, Specialization) else 0
+
+
+def _ended(run: Run) -> str:
+    lines = run.of(Ended)
+    return lines[-1].reason if lines else "without an end"
+
+
+def _case(run: Run) -> Gemv:
+    (case,) = run.header.cases
+    assert isinstance(case, Gemv)
+    return case
+
+
+def _examine_pools(run: Run) -> Pools | None:
+    """Paired within passes, over blocks that are fresh processes, as arms are."""
+    name = pool_case(_case(run)).id
+    samples = [sample for sample in run.of(Sample) if sample.case == name]
+    sizes = {sample.arm: sample.bytes_per_call for sample in samples}
+    if not {STREAM, DOUBLE} <= set(sizes):
+        return None
+    logs = Logs(samples)
+    pairs = stats.clean_effects(logs.of(STREAM), [logs.of(DOUBLE)])
+    effects = stats.block_effects(pairs) + math.log(sizes[STREAM] / sizes[DOUBLE])
+    interval = stats.t_interval(effects, POOL_LEVEL)
+    return Pools(
+        sizes=sizes,
+        bandwidths={
+            arm: size
+            / statistics.median(s.seconds for s in samples if s.arm == arm and s.is_usable)
+            for arm, size in sizes.items()
+        },
+        ratio=interval.ratio,
+        ci=interval.ci,
+    )
+
+
+def _pool_fault(run: Run) -> str:
+    name = pool_case(_case(run)).id
+    faults = [line for line in run.of(Charged) if line.case == name]
+    return faults[0].reason if faults else ""
+
+
+def _block_seconds(run: Run) -> tuple[float, float]:
+    """(timed device intervals, wall) of a block of the comparison, in seconds."""
+    case = _case(run).id
+    samples = [sample for sample in run.of(Sample) if sample.case == case]
+    blocks = len({sample.block for sample in samples})
+    if not blocks:
+        return 0.0, 0.0
+    legs = [leg for s in samples for leg in (s.long, s.short, s.middle) if leg is not None]
+    walls = [line.measuring_seconds or 0.0 for line in run.of(Ended)]
+    return sum(leg.timeline for leg in legs) / blocks, sum(walls) / blocks
+
+
+def _resolutions(
+    summary: Summary, arms: Sequence[str], device: float, wall: float
+) -> tuple[Resolution, ...]:
+    """By the observed spread of a block's effect: what `ab` with one arm finds, and when.
+
+    A block of `ab` has four slots a pass; its device time is that share of this run's, and its
+    wall time lies as much above it as here, start of the process included.
+    """
+    header = summary.run.header
+    (view,) = summary.views.values()
+    others = [arm for arm in arms if arm != header.baseline]
+    if not others:
+        return ()
+    effects = [view.effects(arm, [header.baseline, TWIN]).values() for arm in others]
+    spread = statistics.median(statistics.stdev(values) for values in effects)
+    share = SLOTS_OF_AB / len(view.samples)
+    found = []
+    for blocks in (stats.LOOKS[0], stats.LOOKS[-1]):
+        looks = [look for look in stats.LOOKS if look <= blocks]
+        level = stats.family_level(header.settings.confidence, 1, len(looks))
+        interval = stats.Interval(0.0, 0.0, 0.0, blocks, spread)
+        found.append(
+            Resolution(
+                blocks=blocks,
+                effect=math.expm1(stats.min_detectable_effect(interval, level)),
+                device_seconds=blocks * device * share,
+                wall_seconds=blocks * (wall - device * (1 - share)),
+            )
+        )
+    return tuple(found)

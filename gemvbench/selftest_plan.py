@@ -11,11 +11,11 @@ from gemvbench.arm import Arm
 from gemvbench.case import Gemv
 from gemvbench.contest import Contest, Entrant, make_contest
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import UserError
+from gemvbench.errors import Exit, UserError
 from gemvbench.jobs import roof_jobs
 from gemvbench.ladder import Declined, Specialization, extra_rows, recommend, specialize
 from gemvbench.messages import Block, CaseBlock, KernelJob, Layout, RoofMeasured
-from gemvbench.plan import draw_padding, plan_lengths, plan_slots, twice
+from gemvbench.plan import doubled, draw_padding, plan_lengths, plan_slots
 from gemvbench.stats import LOOKS, MIN_BLOCKS
 
 PLANTED = (5, 10, 20, 50)
@@ -80,7 +80,7 @@ def selftest_contest(case: Gemv, device: DeviceInfo) -> Contest:
     named += [(each, each.label) for each in planted]
     contest = make_contest(case, [Entrant(each, device, label) for each, label in named], STREAM)
     if contest.refusal:
-        raise UserError(contest.refusal)
+        raise UserError(contest.refusal, Exit.NO_DEVICE)
     for choice in contest.choices:
         if isinstance(choice.outcome, Declined):
             raise UserError(
@@ -118,7 +118,7 @@ def pool_sizes(layout: Layout, device: DeviceInfo) -> dict[str, int]:
 def pool_blocks(contest: Contest, device: DeviceInfo, roof: RoofMeasured, seed: int) -> list[Block]:
     """Reads of parts of one pool in turn, in fresh processes; none if twice as much won't fit."""
     layout = contest.layouts[device.id]
-    double = twice(layout, contest.case, device)
+    double = doubled(layout, contest.case, device)
     (job,) = [job for job in roof_jobs(device) if job.arm == roof.arm]
     if double is None:
         return []

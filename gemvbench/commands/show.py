@@ -69,12 +69,17 @@ def run_report(options: argparse.Namespace) -> Exit:
     """The results of a record, in any format."""
     from gemvbench.record import read_record
     from gemvbench.report.comparison import comparison_document
+    from gemvbench.report.selftest_document import selftest_document
     from gemvbench.results import summarise
+    from gemvbench.selftest import examine
 
     check_output(options)
     run = read_record(Path(options.record))
     try:
-        document = comparison_document(summarise(run))
+        if run.header.settings.command == "selftest":
+            document = selftest_document(examine(run))
+        else:
+            document = comparison_document(summarise(run))
     except (ArithmeticError, LookupError, ValueError) as error:
         raise UserError(
             f"{options.record} holds values that no run writes ({error}); it is damaged, and no "
