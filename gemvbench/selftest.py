@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,9 +19,13 @@ from gemvbench.case_results import Result
 from gemvbench.errors import Exit
 from gemvbench.flags import CLOCK_TOLERANCE
 from gemvbench.jobs import Choice
-from gemvbench.messages import RoofMeasured
-from gemvbench.record import Run
+from gemvbench.ladder import Specialization
+from gemvbench.logs import Logs
+from gemvbench.messages import RoofMeasured, Sample
+from gemvbench.plan import TWIN
+from gemvbench.record import Charged, Ended, Run
 from gemvbench.results import Summary, summarise
+from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
 
 SHARE_TOLERANCE = 0.1
 """Of a planted share: launches, and the last wave of workgroups, do not grow with the rows."""

@@ -13,7 +13,6 @@ from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.roof import measure_roofs
 from gemvbench.commands.selection import choose_device, find_devices, parse_seconds
 from gemvbench.commands.setup import Setup, check_seed
-from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts

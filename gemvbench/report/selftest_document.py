@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import msgspec
 
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import Exit
 from gemvbench.messages import RoofMeasured
-from gemvbench.plan import TWIN
 from gemvbench.record import SCHEMA
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -197,10 +194,11 @@ def _how(found: Selftest) -> list[str]:
     if not found.blocks:
         return []
     return [
-        f"{found.blocks} blocks of {header.settings.passes} passes, {header.settings.confidence:.0%} "
-        f"intervals for all arms together; a block took {units.seconds(found.block_wall_seconds)}, "
-        f"of which {units.seconds(found.block_device_seconds)} were timed. A planted arm reads so "
-        "much more than the baseline, and takes so much more time."
+        f"{found.blocks} blocks of {header.settings.passes} passes, "
+        f"{header.settings.confidence:.0%} intervals for all arms together; a block took "
+        f"{units.seconds(found.block_wall_seconds)}, of which "
+        f"{units.seconds(found.block_device_seconds)} were timed. A planted arm reads so much "
+        "more than the baseline, and takes so much more time."
     ]
 
 
