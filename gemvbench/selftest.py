@@ -16,14 +16,14 @@ import msgspec
 from gemvbench import stats
 from gemvbench.case import Gemv
 from gemvbench.case_results import Result
+from gemvbench.clocks import EVENT_CLOCK, measured_clocks
 from gemvbench.errors import Exit
-from gemvbench.flags import CLOCK_TOLERANCE
 from gemvbench.jobs import Choice
 from gemvbench.ladder import Specialization
 from gemvbench.logs import Logs
 from gemvbench.messages import RoofMeasured, Sample
 from gemvbench.plan import TWIN
-from gemvbench.record import Charged, Ended, Run
+from gemvbench.record import Charged, Run
 from gemvbench.results import Summary, summarise
 from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
 
@@ -90,7 +90,6 @@ class Selftest(msgspec.Struct, frozen=True, kw_only=True):
     """All that a selftest found."""
 
     summary: Summary
-    ended: str
     blocks: int
     same: tuple[str, ...]
     """Identical arms that were compared, the twin among them."""
@@ -99,8 +98,10 @@ class Selftest(msgspec.Struct, frozen=True, kw_only=True):
     planted: tuple[Planted, ...]
     broken: tuple[Result, ...]
     """Arms that are wrong, failed or have no result."""
+    unclean: tuple[Result, ...]
+    """Arms that have clean pairs in fewer than six blocks."""
     event_clock: float | None
-    """Median of event span over host span, of all read kernels."""
+    """Event span over host span of half a second or more."""
     pools: Pools | None
     pool_fault: str
     """Why the pools could not be read, if a worker died of it."""
@@ -111,7 +112,7 @@ class Selftest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clock_is_right(self) -> bool:
-        return self.event_clock is not None and abs(self.event_clock - 1) <= CLOCK_TOLERANCE
+        return self.event_clock is not None and abs(self.event_clock - 1) <= EVENT_CLOCK
 
 
 def examine(run: Run) -> Selftest:
@@ -124,10 +125,9 @@ def examine(run: Run) -> Selftest:
     same = [arm for arm in usable if arm not in planted and arm != run.header.baseline]
     roofs = run.of(RoofMeasured)
     rows = _case(run).n
-    device, wall = _block_seconds(run)
+    device, wall = _block_seconds(summary)
     return Selftest(
         summary=summary,
-        ended=_ended(run),
         blocks=max((result.blocks for result in results.values()), default=0),
         same=tuple(same),
         alarms=tuple(arm for arm in same if _is_alarm(arm, usable[arm], summary)),
@@ -136,8 +136,9 @@ def examine(run: Run) -> Selftest:
             for arm, choice in planted.items()
             if arm in usable
         ),
-        broken=tuple(r for a, r in results.items() if a not in usable),
-        event_clock=statistics.median(r.event_clock for r in roofs) if roofs else None,
+        broken=tuple(r for r in results.values() if not (_is_usable(r) or _is_unclean(r))),
+        unclean=tuple(r for r in results.values() if _is_unclean(r)),
+        event_clock=measured_clocks(run).get(run.header.devices[0].id),
         pools=_examine_pools(run),
         pool_fault=_pool_fault(run),
         roof=max(roofs, key=lambda roof: roof.bandwidth, default=None),
@@ -153,8 +154,8 @@ def exit_code(found: Selftest) -> Exit:
         return Exit.WRONG
     worthless = (
         bool(found.summary.void),
-        found.ended != "complete",
-        bool(found.broken),
+        found.summary.ended != "complete",
+        bool(found.broken or found.unclean),
         not found.clock_is_right,
         bool(found.pool_fault),
         found.pools is not None and found.pools.is_cached,
@@ -169,6 +170,10 @@ def exit_code(found: Selftest) -> Exit:
 def _is_usable(result: Result) -> bool:
     bad = result.verdict in ("WRONG", "FAILED", "DECLINED", "INVALID")
     return not bad and result.ci is not None and result.blocks >= stats.MIN_BLOCKS
+
+
+def _is_unclean(result: Result) -> bool:
+    return result.verdict == "UNDECIDED" and result.pairs > 0 and not _is_usable(result)
 
 
 def _is_alarm(arm: str, result: Result, summary: Summary) -> bool:
@@ -197,11 +202,6 @@ def _examine(share: float, result: Result) -> Planted:
 
 def _extra(choice: Choice) -> int:
     return choice.outcome.extra if isinstance(choice.outcome, Specialization) else 0
-
-
-def _ended(run: Run) -> str:
-    lines = run.of(Ended)
-    return lines[-1].reason if lines else "without an end"
 
 
 def _case(run: Run) -> Gemv:
@@ -239,16 +239,15 @@ def _pool_fault(run: Run) -> str:
     return faults[0].reason if faults else ""
 
 
-def _block_seconds(run: Run) -> tuple[float, float]:
+def _block_seconds(summary: Summary) -> tuple[float, float]:
     """(timed device intervals, wall) of a block of the comparison, in seconds."""
-    case = _case(run).id
-    samples = [sample for sample in run.of(Sample) if sample.case == case]
+    (view,) = summary.views.values()
+    samples = [sample for of in view.samples.values() for sample in of]
     blocks = len({sample.block for sample in samples})
     if not blocks:
         return 0.0, 0.0
     legs = [leg for s in samples for leg in (s.long, s.short, s.middle) if leg is not None]
-    walls = [line.measuring_seconds or 0.0 for line in run.of(Ended)]
-    return sum(leg.timeline for leg in legs) / blocks, sum(walls) / blocks
+    return sum(leg.timeline for leg in legs) / blocks, (summary.wall_seconds or 0.0) / blocks
 
 
 def _resolutions(
@@ -277,7 +276,7 @@ def _resolutions(
                 blocks=blocks,
                 effect=math.expm1(stats.min_detectable_effect(interval, level)),
                 device_seconds=blocks * device * share,
-                wall_seconds=blocks * (wall - device * (1 - share)),
+                wall_seconds=blocks * max(wall - device * (1 - share), device * share),
             )
         )
     return tuple(found)

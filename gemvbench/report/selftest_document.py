@@ -13,6 +13,7 @@ from gemvbench.report import units
 from gemvbench.report.document import Document, Section
 from gemvbench.selftest import CACHED, Planted, Pools, Resolution, Selftest, exit_code
 from gemvbench.selftest_plan import CACHE, DOUBLE, STREAM
+from gemvbench.stats import MIN_BLOCKS
 
 PASSED, FAILED, UNCLEAR = "PASSED", "FAILED", "UNCLEAR"
 
@@ -63,7 +64,7 @@ def selftest_document(found: Selftest) -> Document:
             device=device,
             case=header.cases[0].id,
             code=int(exit_code(found)),
-            ended=found.ended,
+            ended=found.summary.ended,
             blocks=found.blocks,
             noise_floor=found.summary.noise_floor,
             findings=all_findings,
@@ -97,9 +98,22 @@ def _broken(found: Selftest) -> list[Finding]:
         Finding("arms", FAILED, f"{r.arm} is {r.verdict}: {r.reason or 'nothing was measured'}.")
         for r in found.broken
     ]
-    if found.ended == "complete":
-        return arms
-    return [*arms, Finding("run", FAILED, f"The run did not end by itself: {found.ended}.")]
+    if found.unclean:
+        clean = sorted(result.blocks for result in found.unclean)
+        names = ", ".join(result.arm for result in found.unclean)
+        arms.append(
+            Finding(
+                "arms",
+                FAILED,
+                f"Of {found.blocks} blocks only {clean[0]} to {clean[-1]} hold an undisturbed pair "
+                f"of {names}, and {MIN_BLOCKS} are needed: the machine is too busy, or give it "
+                "more --budget.",
+            )
+        )
+    if found.summary.ended != "complete":
+        said = f"The run did not end by itself: {found.summary.ended}."
+        arms.append(Finding("run", FAILED, said))
+    return arms
 
 
 def _identical_arms(found: Selftest) -> list[Finding]:
