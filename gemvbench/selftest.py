@@ -77,7 +77,10 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect that one arm against a baseline shows nine times in ten, and what it costs."""
+    """The effect that one arm against a baseline shows nine times in ten, and what it costs.
+
+    `blocks` are those that hold an undisturbed pair; the others cost their time as well.
+    """
 
     blocks: int
     effect: float
@@ -256,7 +259,8 @@ def _resolutions(
     """By the observed spread of a block's effect: what `ab` with one arm finds, and when.
 
     A block of `ab` has four slots a pass; its device time is that share of this run's, and its
-    wall time lies as much above it as here, start of the process included.
+    wall time lies as much above it as here, start of the process included. Blocks that held no
+    undisturbed pair here will be as many there.
     """
     header = summary.run.header
     (view,) = summary.views.values()
@@ -265,6 +269,7 @@ def _resolutions(
         return ()
     effects = [view.effects(arm, [header.baseline, TWIN]).values() for arm in others]
     spread = statistics.median(statistics.stdev(values) for values in effects)
+    tried = len(view.logs.blocks) / statistics.median(len(values) for values in effects)
     share = SLOTS_OF_AB / len(view.samples)
     found = []
     for blocks in (stats.LOOKS[0], stats.LOOKS[-1]):
@@ -275,8 +280,8 @@ def _resolutions(
             Resolution(
                 blocks=blocks,
                 effect=math.expm1(stats.min_detectable_effect(interval, level)),
-                device_seconds=blocks * device * share,
-                wall_seconds=blocks * max(wall - device * (1 - share), device * share),
+                device_seconds=blocks * tried * device * share,
+                wall_seconds=blocks * tried * max(wall - device * (1 - share), device * share),
             )
         )
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import msgspec
@@ -207,18 +208,21 @@ def _how(found: Selftest) -> list[str]:
     header = found.summary.run.header
     if not found.blocks:
         return []
+    arms = [r for r in found.summary.results if r.pairs]
+    kept = round(statistics.median(result.blocks for result in arms)) if arms else 0
     return [
         f"{found.blocks} blocks of {header.settings.passes} passes, "
         f"{header.settings.confidence:.0%} intervals for all arms together; a block took "
         f"{units.seconds(found.block_wall_seconds)}, of which "
-        f"{units.seconds(found.block_device_seconds)} were timed. A planted arm reads so much "
-        "more than the baseline, and takes so much more time."
+        f"{units.seconds(found.block_device_seconds)} were timed; {kept} of them hold an "
+        "undisturbed pair of the median arm. A planted arm reads so much more than the baseline, "
+        "and takes so much more time."
     ]
 
 
 def _resolved(each: Resolution) -> str:
     return (
         f"This machine resolves {each.effect:.2%} in {units.seconds(round(each.wall_seconds, 1))} "
-        f"({each.blocks} blocks of `ab` with one arm, "
+        f"({each.blocks} undisturbed blocks of `ab` with one arm, "
         f"{units.seconds(round(each.device_seconds, 1))} of timed device intervals)."
     )
