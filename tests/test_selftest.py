@@ -117,6 +117,7 @@ def test_noise_hides_effects_and_is_no_fault(gemvbench: Run, script: Write) -> N
     assert answer.code == 0
     assert (answer.json["blocks"], answer.json["planted"][0]["found"]) == (6, False)
     assert "too small for this machine" in texts(answer)["planted 0.50%"]
+    assert verdicts(answer)["planted 0.50%"] == "UNCLEAR"
     assert verdicts(answer)["regime"] == "UNCLEAR"
     assert answer.json["resolutions"][0]["effect"] > 0.02
 

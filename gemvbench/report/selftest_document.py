@@ -151,7 +151,7 @@ def _planted(each: Planted) -> Finding:
         )
     if each.found:
         return Finding(name, PASSED, f"Found: {measured}.")
-    return Finding(name, PASSED, f"Not found, too small for this machine: {measured}.")
+    return Finding(name, UNCLEAR, f"Not found, too small for this machine: {measured}.")
 
 
 def _clock(found: Selftest) -> Finding:
