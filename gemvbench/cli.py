@@ -30,6 +30,7 @@ _MODULES = {
     "ab": "gemvbench.commands.ab",
     "sweep": "gemvbench.commands.ab",
     "compare": "gemvbench.commands.compare",
+    "selftest": "gemvbench.commands.selftest",
 }
 
 
@@ -97,6 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
         sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
+    _add_selftest(commands)
     return parser
 
 
@@ -147,6 +149,20 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compare.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
     _add_decision(compare)
     _add_output(compare)
+
+
+def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    selftest = commands.add_parser(
+        "selftest",
+        help="show what this machine can resolve, in about three minutes",
+        description="Identical arms, planted effects, the event clock, the regime and the roof.",
+    )
+    selftest.add_argument("--device", metavar="ID", help="device id (default: the best present)")
+    selftest.add_argument("--budget", default="3m", metavar="TIME", help="default 3m")
+    selftest.add_argument("--shape", dest="one_shape", metavar="KxN", help="default: by device")
+    selftest.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
+    selftest.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
+    _add_output(selftest)
 
 
 def _add_arm(parser: argparse.ArgumentParser) -> None:

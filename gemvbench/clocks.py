@@ -44,7 +44,12 @@ def with_cycles(result: Result, view: CaseView) -> Result:
 
 
 def event_clocks(run: Run) -> dict[str, float]:
-    """Event span over host span by device, where that is off by more than 2 %.
+    """Event span over host span by device, where that is off by more than 2 %."""
+    return {d: ratio for d, ratio in measured_clocks(run).items() if abs(ratio - 1) > EVENT_CLOCK}
+
+
+def measured_clocks(run: Run) -> dict[str, float]:
+    """Event span over host span by device.
 
     Of a device's read kernels, each timed over half a second, the one nearest to 1 counts: a
     wrong clock is wrong in all of them, a busy host only in some.
@@ -54,7 +59,7 @@ def event_clocks(run: Run) -> dict[str, float]:
         best = found.get(roof.device, math.inf)
         if abs(roof.event_clock - 1) < abs(best - 1):
             found[roof.device] = roof.event_clock
-    return {device: ratio for device, ratio in found.items() if abs(ratio - 1) > EVENT_CLOCK}
+    return found
 
 
 def _on_one_device(result: Result, view: CaseView) -> bool:

@@ -27,6 +27,8 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     accumulate: int = 32
     extra: int = 0
     """Planted rows that it reads behind the last."""
+    read_bytes: int = 0
+    """How much of each pool a bare read reads; 0 for all of it."""
 
 
 class HostJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):

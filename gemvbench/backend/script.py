@@ -5,8 +5,8 @@
      "rules": [{"match": {"PACK": "2"}, "gbps": 12, "noise": 0.003}, {"gbps": 10}],
      "faults": [{"match": {"PACK": "3"}, "fault": "hang", "stage": "compile"}]}
 
-`match` compares texts: "entry", "device", any constant of the kernel, and, at a launch, "k"
-and "n". Of the rules that match, the first that names a value gives it.
+`match` compares texts: "entry", "device", any constant of the kernel, and, at a launch, "k",
+"n" and the "words" of a bare read. Of the rules that match, the first that names a value gives it.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _compare(
     baseline: Arm,
     cells: Cells,
 ) -> Exit:
-    path = _record_path(options)
+    path = record_path(options)
     setup = prepare(options, [baseline, *arms], make_settings(options))
     if len({choice.label for choice in setup.contests[0].choices}) == 1:
         raise UserError(
@@ -105,7 +105,7 @@ def _compare(
     return code
 
 
-def _record_path(options: argparse.Namespace) -> Path:
+def record_path(options: argparse.Namespace) -> Path:
     """Where the samples go. Raises UserError rather than write over an earlier record."""
     if not options.record:
         return default_path(options.command)

@@ -69,11 +69,17 @@ def run_report(options: argparse.Namespace) -> Exit:
     """The results of a record, in any format."""
     from gemvbench.reading import read_record
     from gemvbench.report.comparison import comparison_document
+    from gemvbench.report.selftest_document import selftest_document
     from gemvbench.results import summarise
+    from gemvbench.selftest import examine
 
     check_output(options)
     run = read_record(Path(options.record))
-    emit(comparison_document(summarise(run)), options)
+    if run.header.settings.command == "selftest":
+        document = selftest_document(examine(run))
+    else:
+        document = comparison_document(summarise(run))
+    emit(document, options)
     return Exit.OK
 
 

@@ -20,6 +20,8 @@ VERDICT_STYLES = {
     "FAILED": "bold red",
     "INVALID": "bold red",
     "DECLINED": "dim",
+    "PASSED": "green",
+    "UNCLEAR": "yellow",
 }
 
 
