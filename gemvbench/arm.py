@@ -18,6 +18,8 @@ from gemvbench.errors import UserError
 
 AUTO_VALUE = -1
 """The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
+_EXTRA = (0, 3, 5, 10, 20, 30, 50, 100)
+"""Planted rows, in per mille of n: an effect that is known exactly."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ FAMILIES: dict[str, Family] = {
             "block": (256, 64, 128, 512, AUTO_VALUE),
             "acc": (32, 16),
             "unroll": (1, 2, 4, 8, AUTO_VALUE),
+            "extra": _EXTRA,
         },
     ),
     "cpu": Family(
@@ -56,6 +59,7 @@ FAMILIES: dict[str, Family] = {
             "accs": (4, 1, 2),
             "items": (32, 2, 4, 8, 16, 64, 128, 256),
             "acc": (32, 16),
+            "extra": _EXTRA,
         },
         languages=("opencl",),
         cpu_only=True,

@@ -28,6 +28,8 @@ class Gemv(msgspec.Struct, frozen=True, kw_only=True):
         x: element type of the vector, "f16", "bf16" or "f32".
         w_offset: byte offset of W within its buffer; a ladder looks at it.
         x_offset: byte offset of x within its buffer.
+        spare: rows of W behind the last, in every rotated copy, with as many scratch rows
+            behind y; only arms with planted extra rows touch them.
 
     Raises:
         UserError: a size or type that no kernel here can compute.
@@ -39,10 +41,12 @@ class Gemv(msgspec.Struct, frozen=True, kw_only=True):
     x: str = "f16"
     w_offset: int = 0
     x_offset: int = 0
+    spare: int = 0
 
     def __post_init__(self) -> None:
         _check_range("k (in_features)", self.k, MAX_K)
         _check_range("n (out_features)", self.n, MAX_N)
+        _check_range("n with its spare rows", self.stored_rows, MAX_N, least=self.n)
         _check_type("weights", self.w, WEIGHT_TYPES)
         _check_type("x", self.x, VECTOR_TYPES)
         _check_offset("weights", self.w_offset, ITEM_BYTES[self.w])
@@ -55,15 +59,26 @@ class Gemv(msgspec.Struct, frozen=True, kw_only=True):
             for name, value in (("w", self.w_offset), ("x", self.x_offset))
             if value
         )
-        return f"gemv-{self.k}x{self.n}-{self.w}-{self.x}{offsets}"
+        spare = f"-spare{self.spare}" if self.spare else ""
+        return f"gemv-{self.k}x{self.n}-{self.w}-{self.x}{offsets}{spare}"
 
     @property
     def weight_bytes(self) -> int:
         return self.k * self.n * ITEM_BYTES[self.w]
 
     @property
+    def stored_rows(self) -> int:
+        """Rows that lie in memory, of W and of y."""
+        return self.n + self.spare
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of one copy of W, its spare rows included."""
+        return self.k * self.stored_rows * ITEM_BYTES[self.w]
+
+    @property
     def bytes_moved(self) -> int:
-        """Bytes a perfect kernel moves: W and x read once, y written once."""
+        """Bytes a perfect kernel moves: W and x read once, y written once; no spare rows."""
         return self.weight_bytes + self.k * ITEM_BYTES[self.x] + self.n * 4
 
 
@@ -82,9 +97,9 @@ def parse_shape(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _check_range(what: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise UserError(f"{what} is {value}, but has to be between 1 and {most}.")
+def _check_range(what: str, value: int, most: int, least: int = 1) -> None:
+    if not least <= value <= most:
+        raise UserError(f"{what} is {value}, but has to be between {least} and {most}.")
 
 
 def _check_type(what: str, value: str, known: tuple[str, ...]) -> None:

@@ -46,6 +46,7 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
         workgroups=outcome.workgroups,
         workgroup_size=outcome.workgroup_size,
         accumulate=int(outcome.constant("ACC") or 32),
+        extra=outcome.extra,
     )
 
 

@@ -51,6 +51,11 @@ class Specialization(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     def constant(self, name: str) -> int | str | None:
         return dict(self.constants).get(name)
 
+    @property
+    def extra(self) -> int:
+        """Planted rows behind the last; over n, the exact extra share of the bytes of W."""
+        return int(self.constant("EXTRA") or 0)
+
 
 class HostArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An arm the host computes with a library of its own; nothing is built."""
@@ -104,6 +109,11 @@ def recommend(case: Gemv, device: DeviceInfo) -> Arm:
     return Arm() if case.x == "f32" else Arm(axes=(("pack", 3), ("block", AUTO_VALUE)))
 
 
+def extra_rows(arm: Arm, n: int) -> int:
+    """Rows that an arm reads behind the n-th: per mille of n, rounded to whole rows."""
+    return round(n * (arm.asked("extra") or 0) / 1000)
+
+
 def choose_block(loads: int) -> int:
     """A workgroup size for a row of `loads` loads.
 
@@ -130,6 +140,11 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"FP16 accumulation needs FP16 operands, not {case.w} with {case.x}"
     if arm.family == "row" and case.x == "f32" and (arm.asked("pack") or 0) >= 1:
         return "an FP32 x declines load width; pack0 and base compute it"
+    extra = extra_rows(arm, case.n)
+    if arm.asked("extra") and not extra:
+        return f"{arm.asked('extra')} per mille of {case.n} rows is less than half a row"
+    if extra > case.spare:
+        return f"it reads {extra} rows behind the last, and the case has {case.spare} spare ones"
     block = arm.value("block") if arm.family == "row" else 1
     if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
@@ -152,6 +167,7 @@ def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
         )
     constants: Constants = {"PACK": pack, "ROWS": rows, "BLOCK": block, "ACC": arm.value("acc")}
     constants["UNROLL"] = max(0, arm.value("unroll"))  # 0: the compiler's choice
+    constants |= _planted(arm, case)
     if device.language == "opencl":
         # Intel's CPU compiler gets scalar half loads wrong in workgroup-per-row kernels.
         constants["HALF"] = "HALF_BITS" if device.is_cpu else "HALF_VLOAD"
@@ -160,7 +176,7 @@ def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
         case,
         device,
         constants,
-        workgroups=math.ceil(case.n / rows),
+        workgroups=math.ceil((case.n + extra_rows(arm, case.n)) / rows),
         workgroup_size=block,
         steps=tuple(steps),
     )
@@ -178,15 +194,22 @@ def _specialize_cpu(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
     }
     if half == "HALF_BITS" and case.x != "f32" and case.k <= _X_CACHE_MOST:
         constants["X_CACHE"] = case.k  # slow conversions pay once per item, not once per row
+    constants |= _planted(arm, case)
     return _build(
         arm,
         case,
         device,
         constants,
-        workgroups=min(arm.value("items"), case.n),
+        workgroups=min(arm.value("items"), case.n + extra_rows(arm, case.n)),
         workgroup_size=1,
         steps=tuple(steps),
     )
+
+
+def _planted(arm: Arm, case: Gemv) -> Constants:
+    """Nothing without extra rows: the text of every other arm stays what it was."""
+    extra = extra_rows(arm, case.n)
+    return {"EXTRA": extra} if extra else {}
 
 
 def _fit_pack(pack: int, case: Gemv) -> tuple[int, list[Step]]:

@@ -25,6 +25,8 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     workgroups: int
     workgroup_size: int
     accumulate: int = 32
+    extra: int = 0
+    """Planted rows that it reads behind the last."""
 
 
 class HostJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):

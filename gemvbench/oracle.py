@@ -166,6 +166,15 @@ def check_exact(name: str, y: NDArray[np.float32], sums: NDArray[np.int64]) -> C
     return _verdict(name, wrong, len(y), y, sums)
 
 
+def check_extra(y: NDArray[np.float32], rows: NDArray[np.int64], sums: NDArray[np.int64]) -> Check:
+    """The extra rows of a planted arm: all of them written, and those in `rows` exact."""
+    expected = np.full(len(y), np.nan)
+    expected[rows] = sums
+    bad = np.isnan(y)
+    bad[rows] |= y[rows] != sums
+    return _verdict("extra rows", np.flatnonzero(bad), len(y), y, expected)
+
+
 def check_random(y: NDArray[np.float32], reference: RandomReference, accumulate: int) -> Check:
     scale = ROUNDOFF[accumulate] / ROUNDOFF[32]
     picked = y[reference.rows]

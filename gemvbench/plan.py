@@ -107,9 +107,9 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
     """
-    stride = _align(case.w_offset + case.weight_bytes + _GUARD)
+    stride = _align(case.w_offset + case.stored_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    vectors = 4 * case.n + case.k * ITEM_BYTES[case.x]
+    vectors = 4 * case.stored_rows + case.k * ITEM_BYTES[case.x]
     room = device.free_bytes * 9 // 10 // sharers - vectors
     most = min(device.max_alloc_bytes, room) // stride
     if most < 1:

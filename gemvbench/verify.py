@@ -36,6 +36,10 @@ class _Subject:
     def accumulate(self) -> int:
         return self.job.accumulate if isinstance(self.job, KernelJob) else 32
 
+    @property
+    def extra(self) -> int:
+        return self.job.extra if isinstance(self.job, KernelJob) else 0
+
 
 class Verifier:
     """Runs all checks of one case; messages come as they are known."""
@@ -89,6 +93,8 @@ class Verifier:
             for pattern in patterns:
                 y = self._compute(subject, pattern.values(self.case, self.request.seed), "small")
                 subject.checks.append(oracle.check_exact(pattern.name, y, self._sums[pattern]))
+                if subject.extra:
+                    subject.checks.append(self._check_extra(subject.extra, pattern))
             self._refill_after(subject, "small")
         yield from self._special_phase(subjects)
 
@@ -130,8 +136,9 @@ class Verifier:
                 subject.checks.append(
                     oracle.check_all_rows(y, frozen, reference, subject.accumulate)
                 )
-            subject.digest = oracle.digest(y) if subject.host is None else ""
-            if subject.host is None and not self.space.output_guard_intact():
+            if subject.host is None:
+                subject.digest = oracle.digest(self.space.output(subject.extra))
+            if subject.host is None and not self.space.output_guard_intact(subject.extra):
                 subject.checks.append(
                     Check("bounds", False, "memory behind the last row was written")
                 )
@@ -156,7 +163,8 @@ class Verifier:
     def _compare(self, sibling: KernelJob, x: NDArray[Any], digest: str) -> Check:
         """Rows per workgroup may not change a bit: the sibling has one row and is the same else."""
         one_row = _Subject(sibling, kernel=self.backend.compile(sibling.text, sibling.entry))
-        same = oracle.digest(self._compute(one_row, x, "random")) == digest
+        self._compute(one_row, x, "random")
+        same = oracle.digest(self.space.output(one_row.extra)) == digest
         detail = "" if same else f"the output differs from {sibling.arm}, bit for bit"
         return Check("bit-identical to rows1", same, detail)
 
@@ -171,6 +179,12 @@ class Verifier:
         self.space.poison_output()
         self.backend.run(self.space.launches(subject.kernel, subject.job, 1))
         return self.space.output()
+
+    def _check_extra(self, extra: int, pattern: oracle.XPattern) -> Check:
+        """The scratch rows that the arm has just written: a planted effect is what it says."""
+        rows = oracle.sample_rows(extra, self.request.seed)
+        sums = oracle.sampled_exact_sums(self.case, pattern, self.request.seed, self.case.n + rows)
+        return oracle.check_extra(self.space.output(extra)[self.case.n :], rows, sums)
 
     def _prepare_sums(self, patterns: tuple[oracle.XPattern, ...]) -> None:
         missing = tuple(pattern for pattern in patterns if pattern not in self._sums)

@@ -47,17 +47,18 @@ class Workspace:
         self._lead = W_LEAD if guarded else 0
         self._padding = backend.alloc(padding) if padding else None
         self.pool: Buffer = backend.alloc(self._lead + layout.pool_bytes)
-        self._y = backend.alloc(4 * case.n + _GUARD_BYTES)
+        self._y_bytes = 4 * case.stored_rows + _GUARD_BYTES
+        self._y = backend.alloc(self._y_bytes)
         self._turn_args: tuple[tuple[Any, ...], ...] = ()
         self._next_turn = 0
 
     def fill_weights(self, kind: str) -> None:
-        """Make the first copy on the device and the others from it."""
+        """Make the first copy on the device, spare rows included, and the others from it."""
         case, stride = self.case, self.layout.stride
         if self._guarded:
             self.backend.fill(self.pool, POISON, self._lead + self.layout.pool_bytes)
         kernel = self.backend.compile(_inputs_text(self.backend, case.w, kind), "fill_values")
-        count = case.k * case.n
+        count = case.k * case.stored_rows
         self.backend.run(
             [
                 Launch(
@@ -97,14 +98,16 @@ class Workspace:
         self._turn_args = tuple(self._args(buffer, turn) for turn in range(self.layout.turns))
 
     def poison_output(self) -> None:
-        self.backend.fill(self._y, POISON, 4 * self.case.n + _GUARD_BYTES)
+        self.backend.fill(self._y, POISON, self._y_bytes)
 
-    def output(self) -> NDArray[np.float32]:
-        return self.backend.download(self._y, np.float32, self.case.n)
+    def output(self, extra: int = 0) -> NDArray[np.float32]:
+        """y, with the first `extra` scratch rows behind it."""
+        return self.backend.download(self._y, np.float32, self.case.n + extra)
 
-    def output_guard_intact(self) -> bool:
-        """Whether nothing was written behind the last row."""
-        guard = self.backend.download(self._y, np.uint32, _GUARD_BYTES // 4, 4 * self.case.n)
+    def output_guard_intact(self, extra: int = 0) -> bool:
+        """Whether nothing was written behind the last row, or the last of `extra` more."""
+        start = 4 * (self.case.n + extra)
+        guard = self.backend.download(self._y, np.uint32, (self._y_bytes - start) // 4, start)
         return bool((guard == POISON).all())
 
     def launches(self, kernel: Kernel, job: KernelJob, calls: int) -> list[Launch]:
@@ -182,7 +185,7 @@ class KernelRunner:
         return _leg(calls, self._space.backend.time(launches))
 
     def output_digest(self) -> str | None:
-        return oracle.digest(self._space.output())
+        return oracle.digest(self._space.output(self._job.extra))
 
     def state(self) -> GpuState | None:
         return self._space.backend.state()

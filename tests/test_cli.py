@@ -83,6 +83,28 @@ def test_planted_effects_are_found(gemvbench: Run, script: Write) -> None:
     assert answer.code == 4  # one is INVALID
 
 
+def test_planted_rows_are_an_arm_like_any_other(gemvbench: Run) -> None:
+    """The case gets the spare rows of the arm with most; the exact share is in the constants."""
+    words = ("--baseline", "pack3", "--arm", "pack3+extra50", "--arm", "cpu+extra100")
+    found = ab(gemvbench, *words).results()
+    assert {result["case"] for result in found.values()} == {"gemv-512x64-f16-f16-spare6"}
+    for arm, extra in (("pack3+extra50", 3), ("cpu+extra100", 6)):
+        assert found[arm]["verdict"] == "SLOWER"
+        assert found[arm]["constants"]["EXTRA"] == extra
+        assert found[arm]["ratio"] == pytest.approx(1 / (1 + extra / 64), abs=0.004)
+        assert found[arm]["verified"] is True
+        assert found[arm]["gbps"] < found["pack3"]["gbps"]  # useful bytes alone
+    assert "EXTRA" not in found["pack3"]["constants"]
+
+
+def test_a_planted_arm_whose_extra_rows_are_wrong_is_wrong(gemvbench: Run, script: Write) -> None:
+    script([], faults=[{"match": {"EXTRA": "3"}, "fault": "written_past_end"}])
+    answer = gemvbench("verify", "--shape", SHAPE, "--arm", "extra50", "--arm", "extra100")
+    assert answer.code == 3
+    assert answer.out.count("WRONG") == 1
+    assert "extra rows: 1 rows wrong; row 0 (first) is 0" in " ".join(answer.out.split())
+
+
 def test_json_has_the_keys_of_the_design(gemvbench: Run) -> None:
     answer = ab(gemvbench, "--arm", "pack2", "--quick")
     assert answer.code == 0

@@ -31,7 +31,8 @@ GPU = DeviceInfo(
 def family_texts(family: str) -> set[str]:
     """What the dispatch builds for all axis values and types, each distinct text once.
 
-    Unrolling touches one loop, so it is varied over pack and rows in one kind of arm.
+    Unrolling touches one loop, so it is varied over pack and rows in one kind of arm; planted
+    rows are a number in the grid, whose every value one arm has.
     """
     axes = FAMILIES[family].axes
     texts = set()
@@ -40,7 +41,9 @@ def family_texts(family: str) -> set[str]:
             arm = Arm(family=family, axes=tuple(zip(axes, values, strict=True)))
             if "unroll" in axes and arm.value("unroll") != 1 and not plain(arm, w, x):
                 continue
-            spec = specialize(arm, Gemv(k=4096, n=4096, w=w, x=x), GPU)
+            if arm.asked("extra") and not plants(arm, w, x):
+                continue
+            spec = specialize(arm, Gemv(k=4096, n=4096, w=w, x=x, spare=410), GPU)
             if isinstance(spec, Specialization):
                 texts.add(kernel_text(spec))
     return texts
@@ -48,6 +51,13 @@ def family_texts(family: str) -> set[str]:
 
 def plain(arm: Arm, w: str, x: str) -> bool:
     return (w, x, arm.value("acc"), arm.value("block")) == ("f16", "f16", 32, 128)
+
+
+def plants(arm: Arm, w: str, x: str) -> bool:
+    every_value = (arm.value("pack"), arm.value("rows")) == (3, 4)
+    return (
+        plain(arm, w, x) and arm.value("unroll") == 1 and (every_value or arm.value("extra") == 5)
+    )
 
 
 def text(file: str, **constants: int | str) -> str:
@@ -82,14 +92,17 @@ def test_matrix_holds_every_axis_value():
         "BLOCK": (64, 128, 256, 512),
         "ACC": (16, 32),
         "UNROLL": (0, 1, 2, 4, 8),
+        "EXTRA": (12, 20, 41, 82, 123, 205, 410),
         "W_TYPE": ("TYPE_F16", "TYPE_BF16"),
         "X_TYPE": ("TYPE_F16", "TYPE_BF16", "TYPE_F32"),
     }.items():
         assert all(
             any(f"#define {constant} {value}\n" in text for text in texts) for value in values
         )
-    # 18 pairs of types and pack, and 4 with FP16 sums, 3 rows, 4 blocks; 4 more unrollings.
-    assert len(texts) == (18 + 4) * 3 * 4 + 4 * 3 * 4
+    # 18 pairs of types and pack, and 4 with FP16 sums, 3 rows, 4 blocks; 4 more unrollings;
+    # planted rows in each pack and rows, and 6 more numbers of them.
+    assert len(texts) == (18 + 4) * 3 * 4 + 4 * 3 * 4 + 4 * 3 + 6
+    assert sum("#define EXTRA" in text.partition("#line")[0] for text in texts) == 4 * 3 + 6
     assert len(family_texts("frozen")) == 6
 
 

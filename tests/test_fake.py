@@ -137,6 +137,14 @@ def test_times_are_bytes_over_bandwidth_and_overheads() -> None:
     assert (late.queued_ahead, late.kernel, late.enqueue) == (False, None, late.timeline)
 
 
+def test_planted_rows_cost_their_bytes() -> None:
+    case = msgspec.structs.replace(CASE, spare=3)
+    device = backend(rules=[{"gbps": 2.0}])
+    place, wanted = space(device, case), job("extra100", case)
+    timing = device.time(place.launches(device.compile(wanted.text, wanted.entry), wanted, 10))
+    assert timing.kernel == pytest.approx(10 * (CASE.bytes_moved + 3 * (96 * 2 + 4)) / 2e9)
+
+
 def test_the_first_rule_that_names_a_value_gives_it() -> None:
     rules = [{"match": {"PACK": "2"}, "gbps": 4.0}, {"gbps": 2.0, "noise": 0.1}]
     script = msgspec.convert({"rules": rules}, Script)

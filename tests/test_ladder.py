@@ -28,8 +28,8 @@ def build(arm: str, device: Any = GPU, k: int = 5120, n: int = 96, **case: Any) 
     return outcome
 
 
-def declined(arm: str, device: Any = GPU, k: int = 5120, **case: Any) -> str:
-    outcome = specialize(parse_arm(arm), Gemv(k=k, n=96, **case), device)
+def declined(arm: str, device: Any = GPU, k: int = 5120, n: int = 96, **case: Any) -> str:
+    outcome = specialize(parse_arm(arm), Gemv(k=k, n=n, **case), device)
     assert isinstance(outcome, Declined), outcome
     assert outcome.arm == arm
     return outcome.reason
@@ -182,6 +182,51 @@ def test_slow_conversions_of_x_are_made_once() -> None:
 @pytest.mark.parametrize(("axis", "constant"), [("auto", 0), ("1", 1), ("2", 2), ("8", 8)])
 def test_unroll(axis: str, constant: int) -> None:
     assert build(f"unroll{axis}").constant("UNROLL") == constant
+
+
+EXTRA = {0: 0, 3: 3, 5: 5, 10: 10, 20: 20, 30: 30, 50: 50, 100: 100}
+
+
+@pytest.mark.parametrize("extra", EXTRA)
+@pytest.mark.parametrize(("arm", "device"), [("pack3+rows4", GPU), ("base", CPU), ("cpu", F16C)])
+def test_planted_rows_are_an_exact_share(arm: str, device: Any, extra: int) -> None:
+    head = "row" if arm == "base" else arm
+    spec = build(f"{head}+extra{extra}", device, n=1000, spare=100)
+    plain = build(arm, device, n=1000, spare=100)
+    rows = int(plain.constant("ROWS") or 0)
+    assert spec.extra == EXTRA[extra]
+    assert spec.workgroups == (math.ceil((1000 + extra) / rows) if rows else 32)
+    added = {"EXTRA": extra} if extra else {}
+    assert dict(spec.constants) == dict(plain.constants) | added
+    assert identical(spec, plain) == (extra == 0)
+
+
+@pytest.mark.parametrize(("n", "rows"), [(100, 0), (101, 1), (301, 2), (128256, 641)])
+def test_planted_rows_are_whole_and_never_none(n: int, rows: int) -> None:
+    if rows:
+        assert build("extra5", n=n, spare=n).extra == rows
+    else:
+        assert "5 per mille of 100 rows" in declined("extra5", n=n, spare=n)
+
+
+@pytest.mark.parametrize("arm", ["extra100", "cpu+extra100", "mine=a/b.cl:e+extra100"])
+def test_planted_rows_need_spare_ones(arm: str) -> None:
+    reason = declined(arm, CPU, n=1000, spare=99)
+    assert reason == "it reads 100 rows behind the last, and the case has 99 spare ones"
+    assert build(arm, CPU, n=1000, spare=100).extra == 100
+
+
+def test_arms_without_planted_rows_never_hear_of_them() -> None:
+    for arm in ("base", "pack3+rows4", "cpu", "frozen", "auto"):
+        assert build(arm, CPU, spare=50) == build(arm, CPU)
+        assert build(arm, CPU).constant("EXTRA") is None
+
+
+def test_siblings_of_planted_arms_are_planted() -> None:
+    case = Gemv(k=512, n=100, spare=10)
+    sibling = rows1_sibling(parse_arm("rows4+extra100"), case, GPU)
+    assert sibling is not None
+    assert (sibling.extra, sibling.workgroups) == (10, 110)
 
 
 @pytest.mark.parametrize(("k", "pack"), [*K.items(), (5136, 4)])

@@ -215,6 +215,24 @@ def test_rows_that_are_not_sampled_are_held_against_the_frozen_kernel() -> None:
     assert oracle.check_all_rows(half, frozen, reference, 16).passed
 
 
+def test_extra_rows_have_to_be_written_and_right() -> None:
+    case = Gemv(k=64, n=20, spare=100)
+    (pattern, *_) = oracle.exact_patterns(case.k, 32)
+    rows = oracle.sample_rows(100, 0)
+    assert len(rows) == 64
+    sums = oracle.sampled_exact_sums(case, pattern, SEED, 20 + rows)
+    w, x = operands(Gemv(k=64, n=120), "small")
+    y = (w @ x)[20:].astype(np.float32)
+    assert oracle.check_extra(y, rows, sums).passed
+    between = int(np.setdiff1d(np.arange(100), rows)[0])
+    for place, bad in ((99, y[99] + 1), (0, np.nan), (between, np.nan)):
+        spoilt = y.copy()
+        spoilt[place] = bad
+        check = oracle.check_extra(spoilt, rows, sums)
+        assert (check.name, check.passed) == ("extra rows", False)
+        assert f"row {place} " in check.detail
+
+
 def test_special_rows_run_every_value_through_both_ends() -> None:
     for w in ("f16", "bf16"):
         rows = oracle.special_rows(Gemv(k=37, n=100, w=w)).astype(np.float64)

@@ -127,6 +127,19 @@ def test_offsets_have_room() -> None:
     assert plan_layout(case, "hot", make_device()).stride >= case.weight_bytes + 4096
 
 
+def test_spare_rows_are_part_of_every_copy() -> None:
+    """The rows that a planted arm reads are not the next copy's first, which others have read."""
+    case = Gemv(k=1024, n=3072, spare=100)
+    stride = plan_layout(case, "stream", make_device()).stride
+    assert stride >= case.stored_bytes == 3172 * 1024 * 2
+    assert case.bytes_moved == CASE.bytes_moved
+    assert case.id == f"{CASE.id}-spare100"
+    assert plan_layout(CASE, "stream", make_device()).stride < stride
+    for spare in (-1, 1 << 24):
+        with pytest.raises(UserError, match="n with its spare rows"):
+            Gemv(k=1024, n=3072, spare=spare)
+
+
 def test_less_memory_means_fewer_turns() -> None:
     device = make_device(memory=64 << 20)
     layout = plan_layout(CASE, "stream", device)

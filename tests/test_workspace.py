@@ -80,6 +80,34 @@ def test_a_timed_run_writes_a_poisoned_output(space: Workspace) -> None:
     assert np.isnan(space.output()).all()
 
 
+def test_spare_rows_are_distinct_bytes_that_only_planted_arms_touch() -> None:
+    case = msgspec.structs.replace(CASE, spare=7)
+    made = Workspace(FakeBackend(make_device(), Script()), case, LAYOUT, 1, guarded=True)
+    made.fill_weights("random")
+    made.set_x(inputs.values("random", case.x, case.k, 1, oracle.X_STREAM))
+    whole = inputs.values("random", "f16", 96 * 40, 1, oracle.W_STREAM)
+    for turn in range(LAYOUT.turns):
+        start = W_LEAD + turn * LAYOUT.stride + 64
+        found = made.backend.download(made.pool, np.float16, 96 * 40, start)
+        np.testing.assert_array_equal(found, whole)
+    for arm, extra in (("pack2", 0), ("extra100", 3), ("cpu+extra100", 3)):
+        _, planted = choose(parse_arm(arm), arm, case, make_device())
+        assert isinstance(planted, KernelJob)
+        assert planted.extra == extra
+        runner = KernelRunner(made, made.backend.compile(planted.text, planted.entry), planted)
+        assert runner.bytes_per_call == CASE.bytes_moved
+        runner.time(2)
+        y = made.output(7)
+        assert np.isnan(y).tolist() == [False] * (33 + extra) + [True] * (7 - extra)
+        assert made.output_guard_intact(extra)
+        assert made.output_guard_intact() == (extra == 0)
+        right = runner.output_digest()
+        made.backend.fill(made._y, 0, 4 * (33 + extra))
+        assert runner.output_digest() != right
+    reference = oracle.random_reference(Gemv(k=96, n=40), 1)
+    np.testing.assert_allclose(y[:36], reference.y[:36], rtol=1e-4)
+
+
 def test_the_host_computes_the_same_product() -> None:
     runner = make_host_runner(HostJob(arm="numpy", device="d", family="numpy"), CASE, LAYOUT, 1)
     assert runner.time(7).calls == 7

@@ -114,19 +114,23 @@ class Programme:
             return 4 * numbers["words"]
         if "n" not in numbers or self.entry.output == 0:
             return 1
-        k, n = numbers["k"], numbers["n"]
+        k, n = numbers["k"], numbers["n"] + _extra(self.constants)
         w, x = (inputs.DTYPES[_type(self.constants, name)].itemsize for name in ("W", "X"))
         return k * n * w + k * x + 4 * n
 
 
 def _gemv(constants: Mapping[str, str], launch: Launch, rows: int, pack: int) -> None:
-    """y for the first `rows` rows; k and offsets count elements, as in the kernels."""
+    """y for the first `rows` rows, planted ones behind the last included.
+
+    k and offsets count elements, as in the kernels.
+    """
     w, x, y = launch.args[:3]
     k, n, w_offset, x_offset = map(int, launch.args[3:])
     for what, count in (("k", k), ("w_offset", w_offset), ("x_offset", x_offset)):
         if count % (1 << pack):
             raise RuntimeError(f"misaligned load: {what} is {count} and PACK {pack}")
     w_type, x_type = (inputs.DTYPES[_type(constants, name)] for name in ("W", "X"))
+    n += _extra(constants)
     rows = min(rows, n)
     start = w.find(w_offset * w_type.itemsize, k * n * w_type.itemsize)
     key = (start, k, rows, w_type, x, x.version, x_offset, x_type)
@@ -156,7 +160,8 @@ def _row(constants: Mapping[str, str], launch: Launch) -> None:
 
 
 def _cpu(constants: Mapping[str, str], launch: Launch) -> None:
-    _gemv(constants, launch, int(launch.args[4]), int(constants["PACK"]))
+    rows = int(launch.args[4]) + _extra(constants)
+    _gemv(constants, launch, rows, int(constants["PACK"]))
 
 
 def _frozen(constants: Mapping[str, str], launch: Launch) -> None:
@@ -198,6 +203,10 @@ def _read(constants: Mapping[str, str], launch: Launch) -> None:
 def _check_size(launch: Launch, block: int) -> None:
     if launch.workgroup_size != block:
         raise RuntimeError(f"a workgroup of {launch.workgroup_size} for a kernel built for {block}")
+
+
+def _extra(constants: Mapping[str, str]) -> int:
+    return int(constants.get("EXTRA", 0))
 
 
 def _type(constants: Mapping[str, str], operand: str) -> str:

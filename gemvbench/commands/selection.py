@@ -7,6 +7,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from gemvbench.arm import Arm
 from gemvbench.backend import icd
 from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
@@ -14,6 +17,7 @@ from gemvbench.case import Gemv, parse_shape
 from gemvbench.commands.output import warn
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
+from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
 from gemvbench.models import find_model
 from gemvbench.process import WorkerDiedError, converse
@@ -107,6 +111,14 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
         for k, n in dict.fromkeys(shapes)
     ]
     return _pick(cases, options.pick)
+
+
+def with_spare_rows(cases: Sequence[Gemv], arms: Sequence[Arm]) -> tuple[Gemv, ...]:
+    """The cases with as many spare rows as the arm with most extra ones reads."""
+    return tuple(
+        msgspec.structs.replace(case, spare=max(extra_rows(arm, case.n) for arm in arms))
+        for case in cases
+    )
 
 
 def parse_seconds(text: str) -> float:

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from gemvbench import __version__
 from gemvbench.arm import Arm
 from gemvbench.commands.output import warn
-from gemvbench.commands.selection import choose_cases, choose_device, find_devices
+from gemvbench.commands.selection import (
+    choose_cases,
+    choose_device,
+    find_devices,
+    with_spare_rows,
+)
 from gemvbench.contest import Contest, make_contest, make_entrants
 from gemvbench.device import DeviceInfo
 from gemvbench.environment import describe_environment
@@ -52,7 +57,7 @@ def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings
         raise UserError(f"--seed {settings.seed} has to lie between 0 and {2**32 - 1}.")
     devices = find_devices()
     device = choose_device(devices, options.device)
-    cases = choose_cases(options, device)
+    cases = with_spare_rows(choose_cases(options, device), arms)
     entrants = make_entrants(arms, device, devices)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)

@@ -3,12 +3,17 @@
 //
 // Constants: those of types.h, and ROWS (1, 2, 4) and BLOCK (a power of two, 64 to 512).
 // UNROLL fixes how many loads of a row are in flight; 0 leaves it to the compiler.
-// The group count is ceil(n / ROWS). ACC 16 keeps half sums per item; the reduction over
-// the workgroup is in float, which costs nothing and keeps its error out of the figure.
+// EXTRA rows behind the last are computed too, into y[n] and on: a planted effect.
+// The group count is ceil((n + EXTRA) / ROWS). ACC 16 keeps half sums per item; the
+// reduction over the workgroup is in float, which costs nothing and keeps its error out of
+// the figure.
 #include "types.h"
 
 #ifndef UNROLL
 #define UNROLL 0
+#endif
+#ifndef EXTRA
+#define EXTRA 0
 #endif
 
 // The bits may not depend on ROWS, so nobody but this file decides what is fused: the
@@ -80,14 +85,14 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
     __local float sums[ROWS * BLOCK];
     __local float parts[ROWS * PARTS];
     const uint item = get_local_id(0);
-    const uint row = get_group_id(0) * ROWS;
+    const uint row = get_group_id(0) * ROWS, end = n + EXTRA;
 
     // Rows past the end read the last row again, and are not stored.
     const __global WT *rows[ROWS];
     acc_v acc[ROWS];
     #pragma unroll
     for (uint r = 0; r < ROWS; r++) {
-        rows[r] = w + w_offset + (ulong)min(row + r, n - 1) * k;
+        rows[r] = w + w_offset + (ulong)min(row + r, end - 1) * k;
         acc[r] = (acc_v)0;
     }
     x += x_offset;
@@ -124,7 +129,7 @@ void gemv_row(__global const WT *restrict w, __global const XT *restrict x,
         parts[item] = sum;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (item < ROWS && row + item < n) {
+    if (item < ROWS && row + item < end) {
         float sum = parts[item * PARTS];
         for (uint j = 1; j < PARTS; j++)
             sum += parts[item * PARTS + j];

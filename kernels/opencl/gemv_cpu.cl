@@ -9,6 +9,11 @@
 #define X_CACHE 0
 #endif
 
+// Rows behind the last that are computed too, into y[n] and on: a planted effect.
+#ifndef EXTRA
+#define EXTRA 0
+#endif
+
 #define VEC (1 << PACK)
 #define STEP (VEC * ACCS)
 
@@ -47,8 +52,8 @@ static inline float dot_row(const __global WT *w, x_ptr x, uint k) {
 
 __kernel void gemv_cpu(__global const WT *w, __global const XT *x, __global float *y, uint k,
                        uint n, ulong w_offset, uint x_offset) {
-    const ulong item = get_global_id(0), items = get_global_size(0);
-    const uint end = (item + 1) * n / items;
+    const ulong item = get_global_id(0), items = get_global_size(0), rows = n + EXTRA;
+    const uint end = (item + 1) * rows / items;
     w += w_offset;
     x += x_offset;
 #if X_CACHE
@@ -58,6 +63,6 @@ __kernel void gemv_cpu(__global const WT *w, __global const XT *x, __global floa
 #else
     x_ptr xs = x;
 #endif
-    for (uint row = item * n / items; row < end; row++)
+    for (uint row = item * rows / items; row < end; row++)
         y[row] = dot_row(w + (size_t)row * k, xs, k);
 }

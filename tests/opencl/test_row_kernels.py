@@ -51,8 +51,11 @@ def build(queue, file, **constants):
         return cl.Program(queue.context, text).build(cache_dir=False)
 
 
-def build_row(queue, w="f16", x="f16", pack=1, rows=1, block=256, acc=32, half="HALF_BITS"):
+def build_row(
+    queue, w="f16", x="f16", pack=1, rows=1, block=256, acc=32, half="HALF_BITS", extra=0
+):
     constants = {"PACK": pack, "ROWS": rows, "BLOCK": block, "ACC": acc, "HALF": half}
+    constants |= {"EXTRA": extra} if extra else {}
     program = build(
         queue, "gemv.cl", W_TYPE=f"TYPE_{w.upper()}", X_TYPE=f"TYPE_{x.upper()}", **constants
     )
@@ -72,8 +75,8 @@ def upload(queue, array, offset):
     return cl.Buffer(queue.context, flags, hostbuf=poisoned.view(np.uint8))
 
 
-def run(queue, built, w, x, w_offset=0, x_offset=0):
-    """y of the kernel; nothing unwritten, and nothing written behind it."""
+def run(queue, built, w, x, w_offset=0, x_offset=0, extra=0):
+    """y of the kernel; nothing written behind it. The last `extra` rows of w are planted."""
     kernel, rows, block = built
     n, k = w.shape
     y = np.full(n + 8, np.nan, np.float32)
@@ -81,7 +84,7 @@ def run(queue, built, w, x, w_offset=0, x_offset=0):
     groups = -(-n // rows)
     kernel(
         queue, (groups * block,), (block,), upload(queue, w, w_offset), upload(queue, x, x_offset),
-        out, np.uint32(k), np.uint32(n), np.uint64(w_offset), np.uint32(x_offset),
+        out, np.uint32(k), np.uint32(n - extra), np.uint64(w_offset), np.uint32(x_offset),
     )  # fmt: skip
     cl.enqueue_copy(queue, y, out)
     assert np.isnan(y[n:]).all(), "written past the end"
@@ -93,16 +96,16 @@ def make(kind, w_type, x_type, n, k, **sparse):
     return w.reshape(n, k), inputs.values(kind, x_type, k, SEED, 2, **sparse)
 
 
-def check(queue, built, w_type, x_type, n, k, offsets=(0, 0)):
+def check(queue, built, w_type, x_type, n, k, offsets=(0, 0), extra=0):
     case = f"k={k} n={n} offsets={offsets}"
     w, x = make("small", w_type, x_type, n, k)
-    y = run(queue, built, w, x, *offsets)
+    y = run(queue, built, w, x, *offsets, extra)
     exact = w.astype(np.int64) @ x.astype(np.int64)
     assert y[-1] == exact[-1], f"{case}: last row"
     np.testing.assert_array_equal(y, exact, case)
 
     w, x = make("random", w_type, x_type, n, k)
-    y = run(queue, built, w, x, *offsets)
+    y = run(queue, built, w, x, *offsets, extra)
     products = w.astype(np.float64) * x.astype(np.float64)
     # Every lane's chain and the reduction round in FP32, each at most half a unit.
     bound = (k / 64 + 80) * 2.0**-24 * np.abs(products).sum(axis=1)
@@ -133,6 +136,16 @@ def test_the_loads_that_gpus_get(queue, w, x, pack):
     for k, n in ((8, 3), (1000, 301)):
         check(queue, built, w, x, n, k)
     check(queue, built, w, x, 5, 8 << pack, (3 << pack, 5 << pack))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize(("w", "x", "pack"), PACKED_TYPES)
+def test_planted_rows(queue, w, x, pack, rows):
+    """All real rows, the last one too, and all planted ones, wherever a workgroup ends."""
+    width, extra = 1 << pack, 5
+    built = build_row(queue, w, x, pack, rows, block=64, extra=extra)
+    for k, n in ((width, 1), (7 * width, 2), (9 * width, 3), (125 * width, 40)):
+        check(queue, built, w, x, n + extra, k, (3 * width, width), extra)
 
 
 @pytest.mark.parametrize("block", [64, 128, 256, 512])
