@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gemvbench.report import units
 from gemvbench.report.document import Document, Section
 from gemvbench.simulation import competitors, noise
 from gemvbench.simulation.noise import MODELS
 from gemvbench.simulation.study import METHODS, RULE, Cell, Plan
 
-_COLUMNS = ("model", *METHODS, "coverage", "blocks", "timed")
+_COLUMNS = ("model", *METHODS, "coverage", "blocks", "timed", "wall")
 
 
 def simulation_document(plan: Plan, cells: Sequence[Cell]) -> Document:
@@ -39,7 +38,8 @@ def _table(
             *(f"{share(cell, method):.2%}" for method in METHODS),
             f"{cell.coverage:.2%}",
             f"{cell.mean_blocks:.1f}",
-            units.seconds(cell.seconds),
+            f"{cell.seconds:.1f} s",
+            f"{cell.wall_seconds:.1f} s",
         )
         for cell in cells
     )
@@ -52,8 +52,9 @@ def _notes(plan: Plan) -> tuple[str, ...]:
     return (
         f"Noise {plan.noise:.2%} a measurement of {noise.SLOT_SECONDS:g} s; offsets by arm and "
         f"process {offset:.2%}{told}.",
-        f"{RULE}: stops by itself at a look; coverage, blocks and timed seconds (all arms "
-        "together) are those of its mean run. min-effect is half of what is planted, 0 for none.",
+        f"{RULE}: stops by itself at a look; coverage, blocks, timed seconds (all arms "
+        "together) and wall time are those of its mean run. min-effect is half of what is "
+        "planted, 0 for none.",
         f"Welch: unpaired t test at {competitors.WELCH_LEVEL:.0%}; Mann-Whitney: as asv has it, "
         f"p < {competitors.ASV_LEVEL:g}; both on all blocks of the same runs, stopped or not.",
         "medians: as many measurements, each arm's one after the other in a process of its own; "
@@ -76,4 +77,5 @@ def _record(cell: Cell) -> dict[str, object]:
         "covered": cell.covered,
         "blocks": cell.mean_blocks,
         "timed_seconds": cell.seconds,
+        "wall_seconds": cell.wall_seconds,
     }

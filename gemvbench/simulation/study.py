@@ -95,6 +95,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """Of timed device intervals in the mean run, all arms together."""
         return self.mean_blocks * noise.PASSES * len(ARMS) * noise.SLOT_SECONDS
 
+    @property
+    def wall_seconds(self) -> float:
+        """Of the mean run, the start of its processes included."""
+        return self.seconds + self.mean_blocks * noise.START_SECONDS
+
 
 @dataclass(frozen=True)
 class Example:
