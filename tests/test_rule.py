@@ -96,8 +96,12 @@ def test_carry_over_without_the_untimed_run_would_fail() -> None:
 
 
 def test_the_number_of_processes_changes_nothing() -> None:
-    plan = Plan(models=("drift",), runs=300, effect_runs=20)
-    assert study(plan, 1, lambda: None) == study(plan, 2, lambda: None)
+    plan = Plan(models=("drift",), runs=500, effect_runs=20)
+    cells = study(plan, 1, lambda: None)
+    assert study(plan, 2, lambda: None) == cells
+    # The two parts of 250 are different ones.
+    (half,) = study(Plan(models=("drift",), runs=250, effect_runs=0), 1, lambda: None)
+    assert cells[0].slower["medians"] != 2 * half.slower["medians"]
 
 
 def test_blocks_beyond_a_look_wait_for_the_next() -> None:
