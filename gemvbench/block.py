@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend
 from gemvbench.errors import CompileError
 from gemvbench.messages import (
@@ -18,7 +17,6 @@ from gemvbench.messages import (
     CaseBlock,
     Doing,
     Failed,
-    HostJob,
     Job,
     KernelJob,
     Message,
@@ -27,8 +25,9 @@ from gemvbench.messages import (
     Slot,
 )
 from gemvbench.plan import LONG_LEG_SECONDS
+from gemvbench.runners import RoofRunner, Runner
+from gemvbench.spaces import Space, make_space
 from gemvbench.verify import COMPILE_LIMIT
-from gemvbench.workspace import KernelRunner, RoofRunner, Runner, Workspace, make_host_runner
 
 _SLOT_LIMIT = 120.0
 _CLOCK_CHECK_SECONDS = 0.5
@@ -89,7 +88,7 @@ class Bench:
     ) -> None:
         self.runners: dict[str, Runner] = {}
         self._backends, self._watch = backends, watch
-        self._spaces: dict[str, Workspace] = {}
+        self._spaces: dict[str, Space] = {}
         self._plan, self._case = case_block, case_block.case
         self._seed = seed
 
@@ -97,13 +96,10 @@ class Bench:
         case, plan = self._case, self._plan
         yield self.doing("inputs", "", _SLOT_LIMIT)
         with self._watch.part("inputs"):
-            x = inputs.values("random", case.x, case.k, self._seed, oracle.X_STREAM)
             for device, layout in plan.layouts.items():
-                space = Workspace(
-                    self._backends[device], case, layout, self._seed, padding=plan.padding
-                )
-                space.fill_weights("random")
-                space.set_x(x)
+                backend = self._backends[device]
+                space = make_space(backend, case, layout, self._seed, plan.padding)
+                space.fill()
                 self._spaces[device] = space
         for job in (*plan.jobs, *plan.roofs):
             yield self.doing("compile", job.arm, COMPILE_LIMIT)
@@ -151,11 +147,13 @@ class Bench:
         return Doing(stage=stage, arm=arm, case=self._case.id, limit=limit)
 
     def _make_runner(self, job: Job) -> Runner:
-        if isinstance(job, HostJob):
-            return make_host_runner(job, self._case, self._plan.layouts[job.device], self._seed)
-        kernel = self._backends[job.device].compile(job.text, job.entry)
-        make = RoofRunner if job in self._plan.roofs else KernelRunner
-        return make(self._spaces[job.device], kernel, job)
+        space = self._spaces[job.device]
+        if job not in self._plan.roofs:
+            return space.make_runner(job)
+        assert isinstance(job, KernelJob)
+        backend = self._backends[job.device]
+        kernel = backend.compile(job.text, job.entry)
+        return RoofRunner(backend, space.pools(), kernel, job)
 
     def _is_correct(self, arm: str, runner: Runner) -> bool | None:
         expected, got = self._plan.digests.get(arm), runner.output_digest()

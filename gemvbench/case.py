@@ -18,7 +18,7 @@ MAX_N = 1 << 24
 """Rows; the host keeps several float64 values for each while it verifies."""
 
 
-class Gemv(msgspec.Struct, frozen=True, kw_only=True):
+class Gemv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """y = W x: W is [n, k] row-major, x is [k], y is [n] in FP32.
 
     Args:
@@ -70,6 +70,16 @@ class Gemv(msgspec.Struct, frozen=True, kw_only=True):
     def stored_rows(self) -> int:
         """Rows that lie in memory, of W and of y."""
         return self.n + self.spare
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of what rotates, one copy of it: from the start of its buffer on."""
+        return self.w_offset + self.stored_bytes
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of what does not rotate: x and y."""
+        return self.k * ITEM_BYTES[self.x] + 4 * self.stored_rows
 
     @property
     def stored_bytes(self) -> int:

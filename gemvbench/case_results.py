@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from gemvbench import stats
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice, identical
 from gemvbench.ladder import Declined, HostArm, Specialization
@@ -65,7 +65,7 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 class CaseView:
     """The lines of a record that concern one case."""
 
-    def __init__(self, run: Run, case: Gemv) -> None:
+    def __init__(self, run: Run, case: Case) -> None:
         self.run, self.case, self.header = run, case, run.header
         self.choices = [c for c in run.header.choices if c.case == case.id]
         self.samples: dict[str, list[Sample]] = defaultdict(list)

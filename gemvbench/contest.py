@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from gemvbench.arm import Arm
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, make_job, rows1_sibling
@@ -33,7 +33,7 @@ class Entrant:
 class Contest:
     """One case with everything that is to be built for it, baseline first."""
 
-    case: Gemv
+    case: Case
     baseline: str
     choices: tuple[Choice, ...]
     jobs: tuple[Job, ...]
@@ -85,7 +85,7 @@ def make_entrants(
     return tuple(entrants.values())
 
 
-def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contest:
+def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contest:
     """Specialise every arm for a case; where it does not fit the device, all decline."""
     try:
         layouts = _plan_layouts(case, regime, [entrant.device for entrant in entrants])
@@ -112,13 +112,13 @@ def make_contest(case: Gemv, entrants: Sequence[Entrant], regime: str) -> Contes
     )
 
 
-def _frozen_jobs(case: Gemv, devices: Sequence[DeviceInfo]) -> dict[str, KernelJob]:
+def _frozen_jobs(case: Case, devices: Sequence[DeviceInfo]) -> dict[str, KernelJob]:
     frozen = Arm(family="frozen")
     jobs = {d.id: make_job(specialize(frozen, case, d), "frozen", d) for d in devices}
     return {name: job for name, job in jobs.items() if isinstance(job, KernelJob)}
 
 
-def _plan_layouts(case: Gemv, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, Layout]:
+def _plan_layouts(case: Case, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, Layout]:
     """A layout for each device; all of them are in memory at once."""
     distinct = {device.id: device for device in devices}
     sharers = Counter(device.memory for device in distinct.values())
@@ -128,7 +128,7 @@ def _plan_layouts(case: Gemv, regime: str, devices: Sequence[DeviceInfo]) -> dic
     }
 
 
-def _declined_contest(case: Gemv, entrants: Sequence[Entrant], reason: str) -> Contest:
+def _declined_contest(case: Case, entrants: Sequence[Entrant], reason: str) -> Contest:
     choices = tuple(
         Choice(
             label=entrant.label,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench.arm import Arm
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.ladder import Declined, HostArm, Specialization, specialize
 from gemvbench.messages import HostJob, Job, KernelJob
@@ -26,7 +26,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-def choose(arm: Arm, label: str, case: Gemv, device: DeviceInfo) -> tuple[Choice, Job | None]:
+def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
     """The specialisation of an arm for a case, and the job that builds it, if any."""
     outcome = specialize(arm, case, device)
     choice = Choice(label=label, arm=arm.name, device=device.id, case=case.id, outcome=outcome)
@@ -50,7 +50,7 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
     )
 
 
-def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
+def rows1_sibling(arm: Arm, case: Case, device: DeviceInfo) -> KernelJob | None:
     """The same arm with one row per workgroup, where it has more: outputs must be identical."""
     if arm.family != "row" or arm.value("rows") == 1:
         return None

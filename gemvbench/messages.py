@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
 
@@ -66,7 +66,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 class CaseBlock(msgspec.Struct, frozen=True, kw_only=True):
     """All that one block does for one case."""
 
-    case: Gemv
+    case: Case
     layouts: dict[str, Layout]
     """By device id: one workspace for each device that has an arm here."""
     jobs: tuple[Job, ...]
@@ -88,7 +88,7 @@ class Verify(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Check arms of one case against the oracle."""
 
     device: DeviceInfo
-    case: Gemv
+    case: Case
     jobs: tuple[Job, ...]
     siblings: tuple[tuple[str, KernelJob], ...]
     """(arm, its rows1 sibling): outputs that have to be bit-identical."""

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gemvbench.case import ITEM_BYTES, Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Layout, Slot
@@ -98,7 +98,7 @@ def plan_slots(
     return tuple(slots)
 
 
-def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
+def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
     """How many copies of the weights rotate. In `stream` they fill the caches several times.
 
     Args:
@@ -107,10 +107,9 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
     """
-    stride = _align(case.w_offset + case.stored_bytes + _GUARD)
+    stride = _align(case.copy_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    vectors = 4 * case.stored_rows + case.k * ITEM_BYTES[case.x]
-    room = device.free_bytes * 9 // 10 // sharers - vectors
+    room = device.free_bytes * 9 // 10 // sharers - case.fixed_bytes
     most = min(device.max_alloc_bytes, room) // stride
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
@@ -124,12 +123,12 @@ def plan_layout(case: Gemv, regime: str, device: DeviceInfo, sharers: int = 1) -
     return Layout(turns=min(turns, most), stride=stride)
 
 
-def draw_padding(seed: int, block: int, case: Gemv) -> int:
+def draw_padding(seed: int, block: int, case: Case) -> int:
     """Bytes allocated ahead of the operands of a block, so that placement is drawn too."""
     return random.Random(f"padding {seed} {block} {case.id}").randrange(1, 64) * 65536
 
 
-def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Gemv) -> tuple[str, ...]:
+def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Case) -> tuple[str, ...]:
     """The order in which a block loads its kernels: a fixed one would place them alike always."""
     drawn = list(labels)
     random.Random(f"load {seed} {block} {case.id}").shuffle(drawn)

@@ -16,7 +16,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.folders import records_folder
@@ -69,7 +69,7 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     settings: Settings
     environment: dict[str, str]
     devices: tuple[DeviceInfo, ...]
-    cases: tuple[Gemv, ...]
+    cases: tuple[Case, ...]
     choices: tuple[Choice, ...]
     baseline: str
     """Label of the baseline; its identical twin is labelled `aa`."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import roof_jobs
@@ -261,7 +261,7 @@ class Conductor:
             contest.without(arm) if contest.case.id == case else contest for contest in contests
         ]
 
-    def _charge(self, death: WorkerDiedError, case: Gemv) -> None:
+    def _charge(self, death: WorkerDiedError, case: Case) -> None:
         doing: Doing = death.doing
         if not doing.arm:
             self._deaths += 1

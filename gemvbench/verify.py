@@ -14,7 +14,8 @@ from gemvbench.backend.base import Backend, Kernel
 from gemvbench.errors import CompileError
 from gemvbench.messages import Check, Doing, Failed, Job, KernelJob, Message, Verified, Verify
 from gemvbench.plan import plan_layout
-from gemvbench.workspace import ARGUMENTS, HostRunner, Workspace, make_host_runner
+from gemvbench.runners import HostRunner, make_host_runner
+from gemvbench.workspace import ARGUMENTS, Workspace
 
 COMPILE_LIMIT = 120.0
 _BASE_LIMIT = 60.0

@@ -1,19 +1,19 @@
-"""Device memory of one case, and the runners that time its arms. Used inside workers."""
+"""Device memory of one GEMV case, and the runner of its kernels. Used inside workers."""
 
 from __future__ import annotations
 
 import math
-import time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemvbench import inputs, oracle
-from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch, Timing
+from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch
 from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import HostJob, KernelJob, Layout, Leg
+from gemvbench.messages import HostJob, Job, KernelJob, Layout, Leg
+from gemvbench.runners import Runner, make_host_runner, make_leg
 from gemvbench.source import assemble
 
 ARGUMENTS = 7
@@ -120,6 +120,26 @@ class Workspace:
         ]
         return [turns[index % size] for index in range(calls)]
 
+    def fill(self) -> None:
+        """Operands as they are timed: random weights and x."""
+        case = self.case
+        self.fill_weights("random")
+        self.set_x(inputs.values("random", case.x, case.k, self.seed, oracle.X_STREAM))
+
+    def make_runner(self, job: Job) -> Runner:
+        """Build an arm.
+
+        Raises:
+            CompileError: with the compiler's log.
+        """
+        if isinstance(job, HostJob):
+            return make_host_runner(job, self.case, self.layout, self.seed)
+        return KernelRunner(self, self.backend.compile(job.text, job.entry), job)
+
+    def pools(self) -> list[tuple[Buffer, int]]:
+        """Buffers that hold what the arms read, with their sizes in bytes: for a bare read."""
+        return [(self.pool, self.layout.pool_bytes)]
+
     def exact_sums_on_device(self, pattern: oracle.XPattern) -> NDArray[np.int64]:
         """Sums made by the device from the generator alone; W in memory is not read."""
         case = self.case
@@ -153,22 +173,6 @@ class Workspace:
         )
 
 
-class Runner(Protocol):
-    """Something that runs an arm a number of times and tells how long it took."""
-
-    bytes_per_call: int
-
-    def run(self, calls: int) -> None: ...
-
-    def time(self, calls: int) -> Leg: ...
-
-    def output_digest(self) -> str | None:
-        """Digest of the last output, where an arm's output is reproducible."""
-
-    def state(self) -> GpuState | None:
-        """What the arm's device says of itself now."""
-
-
 class KernelRunner:
     """An arm that is a kernel."""
 
@@ -182,96 +186,13 @@ class KernelRunner:
     def time(self, calls: int) -> Leg:
         self._space.poison_output()
         launches = self._space.launches(self._kernel, self._job, calls)
-        return _leg(calls, self._space.backend.time(launches))
+        return make_leg(calls, self._space.backend.time(launches))
 
     def output_digest(self) -> str | None:
         return oracle.digest(self._space.output(self._job.extra))
 
     def state(self) -> GpuState | None:
         return self._space.backend.state()
-
-
-class RoofRunner:
-    """A bare read of the whole pool of weights, in one launch a call."""
-
-    def __init__(self, space: Workspace, kernel: Kernel, job: KernelJob) -> None:
-        self._backend = space.backend
-        words = space.layout.pool_bytes // 4
-        sink = space.backend.alloc(4 * job.workgroups * job.workgroup_size)
-        args = (space.pool, sink, np.uint64(words), np.uint64(0))
-        self._launch = Launch(kernel, job.workgroups, job.workgroup_size, args)
-        self.bytes_per_call = 4 * words
-
-    def run(self, calls: int) -> None:
-        self._backend.run([self._launch] * calls)
-
-    def time(self, calls: int) -> Leg:
-        return _leg(calls, self._backend.time([self._launch] * calls))
-
-    def output_digest(self) -> str | None:
-        return None
-
-    def state(self) -> GpuState | None:
-        return self._backend.state()
-
-
-class HostRunner:
-    """NumPy's product in FP32 on the host: what a user without a kernel has."""
-
-    def __init__(self, case: Gemv, layout: Layout, seed: int) -> None:
-        self._case, self._seed = case, seed
-        self._turns = max(1, -(-layout.turns // 2))  # FP32 is twice the bytes
-        self.y = np.empty(case.n, np.float32)
-        self.bytes_per_call = 4 * (case.k * case.n + case.k + case.n)
-        self._kind = ""
-        x = inputs.values("random", case.x, case.k, seed, oracle.X_STREAM)
-        self.set_operands("random", x)
-
-    def set_operands(self, kind: str, x: NDArray[Any]) -> None:
-        """Another x; other weights only where the kind is another one: they take long."""
-        case = self._case
-        if kind != self._kind:
-            flat = inputs.values(kind, case.w, case.k * case.n, self._seed, oracle.W_STREAM)
-            w = flat.astype(np.float32).reshape(case.n, case.k)
-            self._w = [w, *(w.copy() for _ in range(self._turns - 1))]
-            self._kind = kind
-        self._x = x.astype(np.float32)
-        self._next_turn = 0
-
-    def run(self, calls: int) -> None:
-        for _ in range(calls):
-            np.matmul(self._w[self._next_turn], self._x, out=self.y)
-            self._next_turn = (self._next_turn + 1) % len(self._w)
-
-    def time(self, calls: int) -> Leg:
-        self.y.fill(np.nan)
-        started = time.perf_counter()
-        self.run(calls)
-        spent = time.perf_counter() - started
-        return _leg(calls, Timing(spent, None, spent, 0.0, True))
-
-    def output_digest(self) -> str | None:
-        return None
-
-    def state(self) -> GpuState | None:
-        return None
-
-
-def make_host_runner(job: HostJob, case: Gemv, layout: Layout, seed: int) -> HostRunner:
-    if job.family != "numpy":
-        raise ValueError(f"no host arm {job.family}")
-    return HostRunner(case, layout, seed)
-
-
-def _leg(calls: int, timing: Timing) -> Leg:
-    return Leg(
-        calls=calls,
-        timeline=timing.timeline,
-        kernel=timing.kernel,
-        host=timing.host,
-        enqueue=timing.enqueue,
-        queued_ahead=timing.queued_ahead,
-    )
 
 
 def _inputs_text(backend: Backend, dtype: str, kind: str = "random") -> str:

@@ -117,6 +117,7 @@ def test_the_first_value_is_the_default() -> None:
         "block": 256,
         "acc": 32,
         "unroll": 1,
+        "extra": 0,
     }
     assert base.asked("pack") is None
     assert base.replace_axis("rows", 4).replace_axis("pack", 2).name == "pack2+rows4"

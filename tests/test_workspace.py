@@ -14,7 +14,8 @@ from gemvbench.backend.script import Script
 from gemvbench.case import Gemv
 from gemvbench.jobs import choose
 from gemvbench.messages import HostJob, KernelJob, Layout
-from gemvbench.workspace import W_LEAD, KernelRunner, Workspace, make_host_runner
+from gemvbench.runners import make_host_runner
+from gemvbench.workspace import W_LEAD, KernelRunner, Workspace
 
 CASE = Gemv(k=96, n=33, w_offset=64, x_offset=32)
 LAYOUT = Layout(turns=5, stride=8192)

@@ -17,9 +17,10 @@ from gemvbench.errors import CompileError, UserError
 from gemvbench.jobs import choose, roof_jobs, rows1_sibling
 from gemvbench.messages import Failed, KernelJob, Layout, Verified, Verify
 from gemvbench.process import WorkerDiedError, converse
+from gemvbench.runners import RoofRunner
 from gemvbench.source import assemble
 from gemvbench.verify import Verifier
-from gemvbench.workspace import KernelRunner, RoofRunner, Workspace
+from gemvbench.workspace import KernelRunner, Workspace
 
 pytestmark = pytest.mark.cuda
 
@@ -313,7 +314,7 @@ def test_a_call_takes_no_less_than_reading_its_weights(backend, info, runner):
     space.fill_weights("random")
     bandwidths = []
     for job in roof_jobs(info):
-        roof = RoofRunner(space, backend.compile(job.text, job.entry), job)
+        roof = RoofRunner(backend, space.pools(), backend.compile(job.text, job.entry), job)
         roof.run(3)
         long, short = (roof.time(calls) for calls in (50, 10))
         bandwidths.append(roof.bytes_per_call * 40 / (long.timeline - short.timeline))

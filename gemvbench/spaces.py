@@ -1,0 +1,29 @@
+"""Device memory by kind of case: what a block needs of it, whatever the operation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gemvbench.backend.base import Backend, Buffer
+from gemvbench.cases import Case
+from gemvbench.messages import Job, Layout
+from gemvbench.runners import Runner
+from gemvbench.workspace import Workspace
+
+
+class Space(Protocol):
+    """Operands of one case on one device."""
+
+    def fill(self) -> None:
+        """Make the operands that are timed."""
+
+    def make_runner(self, job: Job) -> Runner:
+        """Build an arm, or raise CompileError with the compiler's log."""
+
+    def pools(self) -> list[tuple[Buffer, int]]:
+        """Buffers that hold what the arms read, with their sizes in bytes: for a bare read."""
+
+
+def make_space(backend: Backend, case: Case, layout: Layout, seed: int, padding: int) -> Space:
+    """Memory for the operands of a case; `padding` bytes are allocated before them."""
+    return Workspace(backend, case, layout, seed, padding=padding)
