@@ -35,6 +35,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     reason: str = ""
     ratio: float | None = None
+    cycles_ratio: float | None = None
+    """The ratio in cycles, where arm and baseline ran at different clocks."""
     ci: tuple[float, float] | None = None
     blocks: int = 0
     passes: int = 0

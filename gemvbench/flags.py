@@ -15,7 +15,6 @@ HOST_BOUND_SHARE = 0.8
 """A leg whose queue was not full and took this share of its time to fill is host-bound."""
 
 NON_LINEAR = 0.03
-CLOCK_TOLERANCE = 0.02
 COMPUTE_BOUND = 0.20
 COMPUTE_BOUND_FLAG = "compute-bound"
 LAUNCH_GAP = 0.10

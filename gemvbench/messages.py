@@ -124,6 +124,8 @@ class Doing(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     arm: str = ""
     case: str = ""
     limit: float = 60.0
+    said: int = 0
+    """Bytes on the worker's standard error until now: what comes after is said while doing it."""
 
 
 class DeviceFound(msgspec.Struct, frozen=True, tag=True):

@@ -94,14 +94,36 @@ class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     reason: str
 
 
+class Alone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A sample of a process that held nothing but `arm` and the roof: no part of any block."""
+
+    arm: str
+    sample: Sample
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the run ended: "complete", "budget", "interrupted", or what stopped it."""
 
     reason: str
     seconds: float
+    measuring_seconds: float | None = None
+    """Wall time of the blocks, workers' start and end included."""
+    smallest_budget: float | None = None
+    """Where the budget did not reach for a verdict: one that does, in seconds."""
 
 
-Line = Header | Verified | Failed | Calibrated | RoofMeasured | Sample | BlockDone | Charged | Ended
+Line = (
+    Header
+    | Verified
+    | Failed
+    | Calibrated
+    | RoofMeasured
+    | Sample
+    | BlockDone
+    | Charged
+    | Alone
+    | Ended
+)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,6 +96,10 @@ class Programme:
     entry: Entry
     constants: Mapping[str, str]
 
+    @property
+    def is_gemv(self) -> bool:
+        return self.entry.names == _SIZES
+
     def execute(self, launch: Launch) -> None:
         self.entry.execute(self.constants, launch)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
+from gemvbench.budget import TOO_SMALL
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import prepare
@@ -17,7 +18,8 @@ from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
 from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
-from gemvbench.report.comparison import comparison_document, ended
+from gemvbench.report.closing import refusal
+from gemvbench.report.comparison import comparison_document
 from gemvbench.report.dry import dry_document
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
@@ -96,8 +98,11 @@ def _compare(
     summary = summarise(run)
     if recorder.is_kept:
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    code = exit_code(summary, fail_on_slower=options.fail_on_slower)
+    if code == Exit.USAGE:
+        raise UserError(refusal(summary))
     emit(comparison_document(summary), options)
-    return exit_code(summary, fail_on_slower=options.fail_on_slower)
+    return code
 
 
 def _record_path(options: argparse.Namespace) -> Path:
@@ -167,8 +172,10 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
+    if summary.ended == TOO_SMALL:
+        return Exit.USAGE
     compared = any(result.ratio is not None for result in arms)
-    stopped = ended(summary) not in ("complete", "budget")
+    stopped = summary.ended not in ("complete", "budget")
     if stopped or summary.void or "INVALID" in verdicts or not compared:
         return Exit.NO_DEVICE
     slower = (r.verdict == "SLOWER" and "small" not in r.flags for r in arms)
