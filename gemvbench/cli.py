@@ -31,6 +31,7 @@ _MODULES = {
     "sweep": "gemvbench.commands.ab",
     "compare": "gemvbench.commands.compare",
     "selftest": "gemvbench.commands.selftest",
+    "simulate": "gemvbench.commands.simulate",
 }
 
 
@@ -99,6 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
     _add_selftest(commands)
+    _add_simulate(commands)
     return parser
 
 
@@ -163,6 +165,27 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     selftest.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
     selftest.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
     _add_output(selftest)
+
+
+def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "simulate noisy machines: false alarms and power of the rule, beside other methods"
+    simulate = commands.add_parser("simulate", help=text, description=text)
+    add = simulate.add_argument
+    add(
+        "--model",
+        dest="noise_model",
+        action=_Append,
+        metavar="NAME",
+        help="a noise model (default: all); may be given again",
+    )
+    add("--runs", type=int, default=10_000, metavar="N", help="without an effect, for each model")
+    add("--effect-runs", type=int, default=2_000, metavar="N", help="for each model and effect")
+    add("--seed", type=int, default=1, help="seed of all runs (default: 1)")
+    add("--noise", metavar="P", help="of one measurement (default 0.52%%)")
+    add("--offset", metavar="P", help="by arm and process (default: the model's, mostly 0.2%%)")
+    add("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
+    add("--plots", metavar="DIR", help="also draw run.svg and power.svg there (extra `plots`)")
+    _add_output(simulate)
 
 
 def _add_arm(parser: argparse.ArgumentParser) -> None:

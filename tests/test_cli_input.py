@@ -65,6 +65,12 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("sweep", "--family", "nope"), 2, "--family 'nope' is unknown"),
     (("sweep", "--family", "cpu"), 2, "needs the axes to vary"),
     (("report", "absent.jsonl"), 2, "cannot be read"),
+    (("simulate", "--model", "calm"), 2, "--model 'calm' is unknown; use iid-0.1"),
+    (("simulate", "--runs", "0"), 2, "--runs 0 has to be 1 or more"),
+    (("simulate", "--jobs", "0"), 2, "--jobs 0"),
+    (("simulate", "--noise", "nil"), 2, "--noise 'nil'"),
+    (("simulate", "--offset", "-1%"), 2, "--offset"),
+    (("simulate", "--plots", "/nowhere"), 2, "there is no such folder"),
 ]
 
 

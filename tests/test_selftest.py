@@ -16,8 +16,8 @@ from gemvbench.commands import selftest as command
 from gemvbench.ladder import recommend
 from gemvbench.messages import Request, Sample
 from gemvbench.plan import plan_layout
+from gemvbench.reading import read_record
 from gemvbench.record import Run as Record
-from gemvbench.record import read_record
 from gemvbench.report.selftest_document import findings
 from gemvbench.selftest import examine, exit_code
 from gemvbench.selftest_plan import (
