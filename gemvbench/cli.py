@@ -29,6 +29,7 @@ _MODULES = {
     "roof": "gemvbench.commands.roof",
     "ab": "gemvbench.commands.ab",
     "sweep": "gemvbench.commands.ab",
+    "compare": "gemvbench.commands.compare",
 }
 
 
@@ -73,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     ):
         _add_output(commands.add_parser(name, help=help_text, description=help_text))
     _add_report(commands)
+    _add_compare(commands)
     verify = commands.add_parser("verify", help="check arms against the oracle, without timing")
     _add_arm(verify)
     _add_cases(verify)
@@ -126,6 +128,27 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_output(report)
 
 
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="compare two records of the same arms",
+        description="Which arms are faster or slower in B than in A, by their ratios to an arm "
+        "that is the same code in both.",
+    )
+    compare.add_argument("a", metavar="A", help="the earlier record")
+    compare.add_argument("b", metavar="B", help="the later record")
+    compare.add_argument("--force", action="store_true", help="compare unlike records as well")
+    compare.add_argument(
+        "--earlier",
+        action=_Append,
+        metavar="RECORD",
+        help="a run before A; six or more tell what absolute times are worth",
+    )
+    compare.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
+    _add_decision(compare)
+    _add_output(compare)
+
+
 def _add_arm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arm",
@@ -158,12 +181,16 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
     parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
-    parser.add_argument("--confidence", default="0.99", metavar="P", help="default 0.99")
-    parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
+    _add_decision(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, measure nothing")
     parser.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
     parser.add_argument("--fail-on-slower", action="store_true", help="exit 1 if an arm is SLOWER")
     _add_output(parser)
+
+
+def _add_decision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--confidence", default="0.99", metavar="P", help="default 0.99")
+    parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

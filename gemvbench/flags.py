@@ -57,7 +57,7 @@ def non_linearity(samples: Sequence[Sample]) -> float | None:
     """
     bends: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
-        if sample.middle is None or sample.seconds <= 0:
+        if sample.middle is None or not sample.is_usable:
             continue
         early = _per_call(sample.middle, sample.short)
         if early > 0:
@@ -74,7 +74,7 @@ def launch_gap(samples: Sequence[Sample]) -> float | None:
     shares = [
         1 - sample.kernel_seconds / sample.seconds
         for sample in samples
-        if sample.kernel_seconds is not None and sample.seconds > 0
+        if sample.is_usable and sample.kernel_seconds is not None
     ]
     return statistics.median(shares) if shares else None
 

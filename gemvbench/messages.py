@@ -147,6 +147,8 @@ class Verified(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     arm: str
     checks: tuple[Check, ...]
     digest: str
+    binary: str = ""
+    """Digest of what the compiler made, where that shows identity (cubins of CUDA), else ""."""
 
     @property
     def passed(self) -> bool:
@@ -209,7 +211,9 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """Timeline seconds per call, by the difference of two lengths."""
+        """Timeline seconds per call, by the difference of two lengths; NaN for no real leg."""
+        if self.short.timeline <= 0 or self.long.calls <= self.short.calls:
+            return math.nan
         return (self.long.timeline - self.short.timeline) / (self.long.calls - self.short.calls)
 
     @property

@@ -34,6 +34,9 @@ VOID_LEVEL = 0.999
 MODES_LEVEL = 0.95
 """Level of the sign test on slow measurements. It can only take a verdict away."""
 
+MODES = "modes: one of the two is slow more often than the other"
+"""The reason that an unlike number of slow measurements gives."""
+
 SLOW = 1.18
 """A measurement this many times above its arm's lower quartile is slow (S2's mode was 19)."""
 
@@ -54,15 +57,20 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        return math.exp(self.estimate)
+        return _exp(self.estimate)
 
     @property
     def ci(self) -> tuple[float, float]:
-        return math.exp(self.low), math.exp(self.high)
+        return _exp(self.low), _exp(self.high)
 
     @property
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0
+
+
+def _exp(value: float) -> float:
+    """Infinite where it overflows: over two blocks, for many arms and looks, it does."""
+    return math.exp(value) if value < 700 else math.inf
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +104,7 @@ def judge(arm: Array, base: Array, twin: Array | None, rule: Rule) -> Judgement:
     verdict, reason = decide(interval, rule.min_effect)
     if verdict in ("FASTER", "SLOWER", "SAME") and modes_differ(arm, bases):
         verdict = "UNDECIDED"
-        reason = "modes: one of the two is slow more often than the other"
+        reason = MODES
     return Judgement(
         verdict=verdict,
         reason=reason or "",

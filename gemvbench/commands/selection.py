@@ -110,7 +110,7 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
         )
         for k, n in dict.fromkeys(shapes)
     ]
-    return _pick(cases, options.pick)
+    return pick_cases(cases, options.pick)
 
 
 def with_spare_rows(cases: Sequence[Gemv], arms: Sequence[Arm]) -> tuple[Gemv, ...]:
@@ -145,7 +145,12 @@ def parse_share(option: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def _pick(cases: list[Gemv], pattern: str | None) -> tuple[Gemv, ...]:
+def pick_cases(cases: Sequence[Gemv], pattern: str | None) -> tuple[Gemv, ...]:
+    """The cases whose id matches.
+
+    Raises:
+        UserError: no regular expression, or one that matches none of them.
+    """
     if pattern is None:
         return tuple(cases)
     try:

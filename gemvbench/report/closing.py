@@ -30,6 +30,7 @@ def how_sure(summary: Summary) -> list[str]:
     settings = header.settings
     blocks = _blocks(summary)
     lines = [f"VOID: {summary.void}"] if summary.void else []
+    lines += summary.run.damage
     if blocks:
         lines.append(
             f"Ratio: time of {header.baseline} over time of arm, more is faster; "

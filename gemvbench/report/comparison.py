@@ -45,6 +45,7 @@ class _Json(msgspec.Struct, kw_only=True):
     device_seconds: float
     wall_seconds: float | None
     contamination: Contamination | None
+    damage: tuple[str, ...]
     noise_floor: float | None
     min_detectable_effect: float | None
     results: tuple[Result, ...]
@@ -80,6 +81,7 @@ def comparison_document(summary: Summary) -> Document:
             device_seconds=summary.device_seconds,
             wall_seconds=summary.wall_seconds,
             contamination=summary.contamination,
+            damage=summary.run.damage,
             noise_floor=summary.noise_floor,
             min_detectable_effect=summary.min_detectable_effect,
             results=tuple(summary.results),
