@@ -98,6 +98,10 @@ def test_its_samples_are_in_the_record_and_in_nothing_else(gemvbench: Run, scrip
     assert bare.json["contamination"] is None
     assert bare.results() == answer.results()
     assert bare.json["device_seconds"] == answer.json["device_seconds"]
+    assert "No arm was measured alone." in gemvbench("report", "without").out
+    half = [line for line in lines if line["type"] != "Alone" or line["arm"] == "pack2"]
+    Path("half").write_text("".join(json.dumps(line) + "\n" for line in half))
+    assert "did not come to a comparison" in gemvbench("report", "half").out
 
 
 @inside

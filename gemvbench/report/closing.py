@@ -6,7 +6,7 @@ from gemvbench.budget import TOO_SMALL
 from gemvbench.clocks import event_clocks
 from gemvbench.disturbance import drift, slot_effect
 from gemvbench.messages import BlockDone, Sample
-from gemvbench.record import Charged
+from gemvbench.record import Alone, Charged
 from gemvbench.report import units
 from gemvbench.results import Summary
 from gemvbench.stats import MIN_BLOCKS
@@ -111,6 +111,8 @@ def _alone(summary: Summary) -> list[str]:
     """What the check for contamination found, or that it was not made."""
     found, header = summary.contamination, summary.run.header
     if found is None:
+        if summary.run.of(Alone):
+            return ["The check of an arm alone did not come to a comparison."]
         quick = " (--quick)" if header.settings.quick else ""
         return [f"No arm was measured alone{quick}."] if _blocks(summary) else []
     where = f" on {found.case}" if len(header.cases) > 1 else ""
