@@ -19,7 +19,7 @@ from gemvbench.cases import Case
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Sample
 from gemvbench.plan import TWIN, roof_label
-from gemvbench.record import SCHEMA, GridCell, Header, Line, Run
+from gemvbench.record import SCHEMA, GridCell, Header, Line, PoolRead, Run
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _NO_LINE = (msgspec.MsgspecError, UserError, ValueError, RecursionError)
@@ -66,10 +66,14 @@ def read_record(path: Path) -> Run:
     if problem := _header_problem(header) or _second_header(rest):
         raise UserError(f"{path} is no gemvbench record of one run: {problem}.")
     samples, damage = _usable_samples(header, [line for line in rest if isinstance(line, Sample)])
-    kept = set(map(id, samples))
+    reads = [line for line in rest if isinstance(line, PoolRead)]
+    kept = {id(read) for read in reads if _is_sound(read.sample, header.settings.passes)}
+    kept.update(map(id, samples))
     return Run(
         header=header,
-        lines=tuple(line for line in rest if not isinstance(line, Sample) or id(line) in kept),
+        lines=tuple(
+            line for line in rest if not isinstance(line, Sample | PoolRead) or id(line) in kept
+        ),
         damage=(*_name_unreadable(path, unreadable, len(raw)), *damage, *_name_gaps(samples)),
     )
 
@@ -102,6 +106,8 @@ def _header_problem(header: Header) -> str:
     looks = settings.looks
     if not header.devices or not header.cases:
         return "its header names no device or no case"
+    if settings.command == "selftest" and len(header.cases) + len(header.devices) > 2:
+        return "a selftest has one case on one device"
     if not looks or looks[0] < 1 or sorted(set(looks)) != list(looks):
         return f"its looks {looks} do not rise"
     if not 1 <= settings.passes <= _MOST_PASSES:

@@ -21,9 +21,9 @@ from gemvbench.errors import Exit
 from gemvbench.jobs import Choice
 from gemvbench.ladder import Specialization
 from gemvbench.logs import Logs
-from gemvbench.messages import RoofMeasured, Sample
-from gemvbench.plan import TWIN
-from gemvbench.record import Charged, Run
+from gemvbench.messages import Failed, RoofMeasured
+from gemvbench.plan import TWIN, doubled, plan_layout
+from gemvbench.record import Charged, PoolRead, Run
 from gemvbench.results import Summary, summarise
 from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
 
@@ -107,7 +107,9 @@ class Selftest(msgspec.Struct, frozen=True, kw_only=True):
     """Event span over host span of half a second or more."""
     pools: Pools | None
     pool_fault: str
-    """Why the pools could not be read, if a worker died of it."""
+    """Why the pools could not be read, where something failed."""
+    pools_fit: bool
+    """Whether memory holds twice the pool of `stream`."""
     roof: RoofMeasured | None
     resolutions: tuple[Resolution, ...]
     block_device_seconds: float
@@ -144,6 +146,7 @@ def examine(run: Run) -> Selftest:
         event_clock=measured_clocks(run).get(run.header.devices[0].id),
         pools=_examine_pools(run),
         pool_fault=_pool_fault(run),
+        pools_fit=_pools_fit(run),
         roof=max(roofs, key=lambda roof: roof.bandwidth, default=None),
         resolutions=_resolutions(summary, [a for a in usable if a in choices], device, wall),
         block_device_seconds=device,
@@ -161,7 +164,7 @@ def exit_code(found: Selftest) -> Exit:
         bool(found.broken or found.unclean),
         not found.clock_is_right,
         bool(found.pool_fault),
-        found.pools is not None and found.pools.is_cached,
+        found.pools.is_cached if found.pools else found.pools_fit,
     )
     if any(worthless):
         return Exit.NO_DEVICE
@@ -215,8 +218,7 @@ def _case(run: Run) -> Gemv:
 
 def _examine_pools(run: Run) -> Pools | None:
     """Paired within passes, over blocks that are fresh processes, as arms are."""
-    name = pool_case(_case(run)).id
-    samples = [sample for sample in run.of(Sample) if sample.case == name]
+    samples = [read.sample for read in run.of(PoolRead) if read.sample.is_usable]
     sizes = {sample.arm: sample.bytes_per_call for sample in samples}
     if not {STREAM, DOUBLE} <= set(sizes):
         return None
@@ -227,8 +229,7 @@ def _examine_pools(run: Run) -> Pools | None:
     return Pools(
         sizes=sizes,
         bandwidths={
-            arm: size
-            / statistics.median(s.seconds for s in samples if s.arm == arm and s.is_usable)
+            arm: size / statistics.median(s.seconds for s in samples if s.arm == arm)
             for arm, size in sizes.items()
         },
         ratio=interval.ratio,
@@ -238,8 +239,13 @@ def _examine_pools(run: Run) -> Pools | None:
 
 def _pool_fault(run: Run) -> str:
     name = pool_case(_case(run)).id
-    faults = [line for line in run.of(Charged) if line.case == name]
-    return faults[0].reason if faults else ""
+    faults: list[Charged | Failed] = [*run.of(Charged), *run.of(Failed)]
+    return next((line.reason for line in faults if line.case == name), "")
+
+
+def _pools_fit(run: Run) -> bool:
+    case, device = _case(run), run.header.devices[0]
+    return doubled(plan_layout(case, STREAM, device), case, device) is not None
 
 
 def _block_seconds(summary: Summary) -> tuple[float, float]:

@@ -13,10 +13,12 @@ from conftest import Answer, make_device
 
 from gemvbench.case import Gemv
 from gemvbench.commands import selftest as command
+from gemvbench.errors import UserError
 from gemvbench.ladder import recommend
 from gemvbench.messages import Request, Sample
 from gemvbench.plan import plan_layout
 from gemvbench.reading import read_record
+from gemvbench.record import Header, PoolRead
 from gemvbench.record import Run as Record
 from gemvbench.report.selftest_document import findings
 from gemvbench.selftest import examine, exit_code
@@ -79,6 +81,7 @@ def test_a_good_machine_passes(gemvbench: Run, script: Write, tmp_path: Path) ->
     assert (six["blocks"], sixteen["blocks"]) == (6, 16)
     assert 0.0005 < sixteen["effect"] < six["effect"] < 0.01
     assert sixteen["device_seconds"] == pytest.approx(16 / 6 * six["device_seconds"])
+    assert gemvbench("report", record, "--format", "json").json == answer.json
     shown = gemvbench("report", record).out.splitlines()
     assert shown[0].startswith("Selftest of fake0, gemv-512x1000-f16-f16-spare50, baseline cpu")
     assert shown[-1].startswith("This machine resolves 0.")
@@ -184,6 +187,7 @@ def test_interrupted_before_the_comparison(
     assert answer.code == 4
     assert "did not end by itself: interrupted" in texts(answer)["run"]
     assert verdicts(answer)["roof"] == "PASSED"
+    assert texts(answer)["regime"] == "The run ended before the pools were read."
 
 
 def test_what_is_refused(gemvbench: Run, script: Write, tmp_path: Path) -> None:
@@ -235,7 +239,9 @@ def test_identical_arms_that_differ(good_record: Record, arm: str, code: int, sa
 def test_reads_of_pools_are_no_case_of_the_run(good_record: Record) -> None:
     (case,) = good_record.header.cases
     assert isinstance(case, Gemv)
-    reads = [s for s in good_record.of(Sample) if s.case == pool_case(case).id]
+    reads = [read.sample for read in good_record.of(PoolRead)]
+    assert {s.case for s in reads} == {pool_case(case).id}
+    assert good_record.damage == ()
     assert {s.arm for s in reads} == {"cache", "stream", "double"}
     assert {(s.block, s.pass_) for s in reads} == {(b, p) for b in range(6) for p in range(3)}
     sizes = {s.arm: s.bytes_per_call for s in reads}
@@ -244,6 +250,27 @@ def test_reads_of_pools_are_no_case_of_the_run(good_record: Record) -> None:
     summary = examine(good_record).summary
     assert {result.case for result in summary.results} == {case.id}
     assert len(summary.results) == 2 + len(SAME) + len(PLANTED)
+
+
+def test_damaged_reads_of_pools_are_left_out(good_record: Record, tmp_path: Path) -> None:
+    def torn(line: Any) -> Any:
+        if not isinstance(line, PoolRead) or line.sample.arm != "double":
+            return line
+        short = msgspec.structs.replace(line.sample.short, calls=line.sample.long.calls)
+        return PoolRead(sample=msgspec.structs.replace(line.sample, short=short))
+
+    def read_back(header: Header) -> Record:
+        lines = [header, *map(torn, good_record.lines)]
+        path = tmp_path / "damaged.jsonl"
+        path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\n")
+        return read_record(path)
+
+    run = read_back(good_record.header)
+    assert {read.sample.arm for read in run.of(PoolRead)} == {"cache", "stream"}
+    assert exit_code(examine(run)) == 4
+    devices = (make_device(), make_device(id="other"))
+    with pytest.raises(UserError, match="a selftest has one case on one device"):
+        read_back(msgspec.structs.replace(good_record.header, devices=devices))
 
 
 def test_identical_arms_are_built_one_by_one() -> None:

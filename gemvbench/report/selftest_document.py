@@ -56,7 +56,12 @@ def selftest_document(found: Selftest) -> Document:
         title=f"Selftest of {device.id}, {header.cases[0].id}, baseline {header.baseline}",
         columns=("check", "verdict", "finding"),
         rows=tuple((each.check, each.verdict, each.text) for each in all_findings),
-        notes=(device.title, *_how(found), *map(_resolved, found.resolutions)),
+        notes=(
+            device.title,
+            *found.summary.run.damage,
+            *_how(found),
+            *map(_resolved, found.resolutions),
+        ),
     )
     return Document(
         sections=(section,),
@@ -169,6 +174,8 @@ def _regime(found: Selftest) -> Finding:
     pools = found.pools
     if found.pool_fault:
         return Finding("regime", FAILED, f"The pools could not be read: {found.pool_fault}.")
+    if pools is None and found.pools_fit:
+        return Finding("regime", FAILED, "The run ended before the pools were read.")
     if pools is None:
         return Finding(
             "regime",
