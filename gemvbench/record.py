@@ -90,6 +90,12 @@ class Alone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     sample: Sample
 
 
+class PoolRead(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A sample of a bare read of a pool of some size: no part of any case."""
+
+    sample: Sample
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the run ended: "complete", "budget", "interrupted", or what stopped it."""
 
@@ -111,6 +117,7 @@ Line = (
     | BlockDone
     | Charged
     | Alone
+    | PoolRead
     | Ended
 )
 

@@ -21,9 +21,9 @@ from gemvbench.errors import Exit
 from gemvbench.jobs import Choice
 from gemvbench.ladder import Specialization
 from gemvbench.logs import Logs
-from gemvbench.messages import RoofMeasured, Sample
+from gemvbench.messages import RoofMeasured
 from gemvbench.plan import TWIN
-from gemvbench.record import Charged, Run
+from gemvbench.record import Charged, PoolRead, Run
 from gemvbench.results import Summary, summarise
 from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
 
@@ -215,8 +215,7 @@ def _case(run: Run) -> Gemv:
 
 def _examine_pools(run: Run) -> Pools | None:
     """Paired within passes, over blocks that are fresh processes, as arms are."""
-    name = pool_case(_case(run)).id
-    samples = [sample for sample in run.of(Sample) if sample.case == name]
+    samples = [read.sample for read in run.of(PoolRead)]
     sizes = {sample.arm: sample.bytes_per_call for sample in samples}
     if not {STREAM, DOUBLE} <= set(sizes):
         return None

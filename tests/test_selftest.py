@@ -17,6 +17,7 @@ from gemvbench.ladder import recommend
 from gemvbench.messages import Request, Sample
 from gemvbench.plan import plan_layout
 from gemvbench.reading import read_record
+from gemvbench.record import PoolRead
 from gemvbench.record import Run as Record
 from gemvbench.report.selftest_document import findings
 from gemvbench.selftest import examine, exit_code
@@ -25,7 +26,6 @@ from gemvbench.selftest_plan import (
     SAME,
     choose_blocks,
     choose_case,
-    pool_case,
     selftest_contest,
     waves,
 )
@@ -235,7 +235,7 @@ def test_identical_arms_that_differ(good_record: Record, arm: str, code: int, sa
 def test_reads_of_pools_are_no_case_of_the_run(good_record: Record) -> None:
     (case,) = good_record.header.cases
     assert isinstance(case, Gemv)
-    reads = [s for s in good_record.of(Sample) if s.case == pool_case(case).id]
+    reads = [read.sample for read in good_record.of(PoolRead)]
     assert {s.arm for s in reads} == {"cache", "stream", "double"}
     assert {(s.block, s.pass_) for s in reads} == {(b, p) for b in range(6) for p in range(3)}
     sizes = {s.arm: s.bytes_per_call for s in reads}

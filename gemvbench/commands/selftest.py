@@ -18,7 +18,7 @@ from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.messages import Block, Failed, RoofMeasured, Sample
 from gemvbench.process import WorkerDiedError, converse
-from gemvbench.record import Charged, Ended, Recorder, Run, Settings
+from gemvbench.record import Charged, Ended, PoolRead, Recorder, Run, Settings
 from gemvbench.report.selftest_document import selftest_document
 from gemvbench.run import Conductor
 from gemvbench.selftest import examine, exit_code
@@ -101,7 +101,9 @@ class _Measurement:
             case = request.cases[0].case.id
             try:
                 for message in converse(request):
-                    if isinstance(message, Sample | Failed):
+                    if isinstance(message, Sample):
+                        self.recorder.add(PoolRead(sample=message))
+                    elif isinstance(message, Failed):
                         self.recorder.add(message)
             except WorkerDiedError as death:
                 reason, arm = death.reason, death.doing.arm
