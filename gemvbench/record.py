@@ -91,7 +91,7 @@ class Alone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class PoolRead(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A bare read of a part of one pool, in a selftest: `sample.arm` names the part."""
+    """A bare read of a part of one pool, which `sample.arm` names: no part of any case."""
 
     sample: Sample
 
