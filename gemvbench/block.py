@@ -25,6 +25,7 @@ from gemvbench.messages import (
     Slot,
 )
 from gemvbench.plan import LONG_LEG_SECONDS
+from gemvbench.rest import rest
 from gemvbench.runners import RoofRunner, Runner
 from gemvbench.spaces import Space, make_space
 from gemvbench.verify import COMPILE_LIMIT
@@ -61,6 +62,8 @@ def run_block(backends: Backends, request: Block, watch: Stopwatch) -> Iterator[
         for slot in case_block.slots:
             if slot.arm in bench.runners:
                 yield bench.doing("measure", slot.arm, _SLOT_LIMIT)
+                if request.rests:
+                    bench.rest(slot)
                 yield bench.measure(request.block, slot)
     yield BlockDone(block=request.block, parts=dict(watch.parts))
 
@@ -77,7 +80,7 @@ def calibrate(backends: Backends, request: Calibrate, watch: Stopwatch) -> Itera
             if arm not in roofs:
                 yield Calibrated(case=case_block.case.id, arm=arm, seconds=seconds)
             elif index == 0:
-                yield _measure_roof(roofs[arm], runner, seconds)
+                yield measure_roof(roofs[arm], runner, seconds)
 
 
 class Bench:
@@ -111,6 +114,10 @@ class Bench:
                 yield Failed(case=case.id, arm=job.arm, stage="compile", reason=str(error))
             else:
                 self.runners[job.arm] = runner
+
+    def rest(self, slot: Slot) -> None:
+        with self._watch.part("rest"):
+            rest(self.runners[slot.arm].state)
 
     def measure(self, block: int, slot: Slot) -> Sample:
         runner = self.runners[slot.arm]
@@ -160,8 +167,11 @@ class Bench:
         return None if not expected or got is None else got == expected
 
 
-def _measure_roof(job: KernelJob, runner: Runner, seconds: float) -> RoofMeasured:
+def measure_roof(job: KernelJob, runner: Runner, seconds: float) -> RoofMeasured:
+    """A read kernel over half a second or more; `seconds` is a rough time per call."""
     leg = runner.time(max(2, int(_CLOCK_CHECK_SECONDS / seconds) + 1))
+    while leg.host < _CLOCK_CHECK_SECONDS:  # short runs had promised more
+        leg = runner.time(int(leg.calls * 1.1 * _CLOCK_CHECK_SECONDS / leg.host) + 1)
     return RoofMeasured(
         arm=job.arm,
         device=job.device,

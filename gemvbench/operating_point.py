@@ -15,7 +15,8 @@ from gemvbench.case_results import CaseView
 from gemvbench.errors import Exit, UserError
 from gemvbench.jobs import Choice
 from gemvbench.plan import TWIN
-from gemvbench.record import Header, Isolated, read_record
+from gemvbench.reading import read_record
+from gemvbench.record import Header, Isolated
 from gemvbench.results import Summary, summarise
 from gemvbench.stats import MIN_BLOCKS
 from gemvbench.token_case import Token

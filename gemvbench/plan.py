@@ -21,6 +21,8 @@ LENGTH_RATIO = 9
 """Long over short: S2's diff of 36 and 4 tokens."""
 PROBE_LENGTHS = (36, 4)
 """(long, short) tokens of launches without work, which by time would be endless."""
+PROBE_SECONDS = 1e-3
+"""About what they take for one token."""
 
 TWIN = "aa"
 ROOF = "roof"
@@ -117,8 +119,7 @@ def plan_layout(case: Single, regime: str, device: DeviceInfo, sharers: int = 1)
     """
     stride = copy_stride(case)
     turns = math.ceil(stream_bytes(device) / stride) if regime == "stream" else 1
-    room = usable_bytes(device, sharers) - case.fixed_bytes
-    most = min(device.max_alloc_bytes, room) // stride
+    most = _most_copies(case, stride, device, sharers)
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
         raise UserError(
@@ -129,6 +130,18 @@ def plan_layout(case: Single, regime: str, device: DeviceInfo, sharers: int = 1)
             Exit.NO_DEVICE,
         )
     return Layout(turns=min(turns, most), stride=stride)
+
+
+def doubled(layout: Layout, case: Single, device: DeviceInfo) -> Layout | None:
+    """A layout with twice the copies; None where they do not fit the device."""
+    turns = 2 * layout.turns
+    fits = turns <= _most_copies(case, layout.stride, device)
+    return Layout(turns=turns, stride=layout.stride) if fits else None
+
+
+def _most_copies(case: Single, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
+    room = usable_bytes(device, sharers) - case.fixed_bytes
+    return min(device.max_alloc_bytes, room) // stride
 
 
 def draw_padding(seed: int, block: int, case: Case) -> int:

@@ -27,6 +27,10 @@ class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         only: the class that this case times by itself; "" for the whole token.
         rest_bytes: weights of the model that are no part of this case; a token reads them
             between two reads of what is.
+
+    Raises:
+        ValueError: the order does not fit the operations.
+        UserError: a size or type that no kernel here can compute.
     """
 
     model: str
@@ -36,6 +40,19 @@ class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     x: str = "f16"
     only: str = ""
     rest_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        count = len(self.operations)
+        if sorted(set(self.order)) != list(range(count)):
+            raise ValueError("the order of a token has other layers than its operations")
+        if len({operation.name for operation in self.operations}) < count:
+            raise ValueError("a token has two classes of one name")
+        for place, op in enumerate(self.operations):
+            self.layer(op)
+            if not 1 <= op.active <= op.experts or op.times % op.active:
+                raise ValueError(f"{op.name} has {op.active} of {op.experts} experts")
+            if self.order.count(place) != op.times:
+                raise ValueError(f"{op.name} is not {op.times} times in the order of its token")
 
     @property
     def id(self) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend, Kernel
 from gemvbench.errors import CompileError
+from gemvbench.jobs import short_digest
 from gemvbench.messages import (
     Check,
     DeviceJob,
@@ -85,6 +86,7 @@ class Verifier:
                 arm=subject.job.arm,
                 checks=tuple(subject.checks),
                 digest=subject.digest,
+                binary=self._binary_digest(subject),
             )
 
     def _make_subject(self, job: Job) -> _Subject:
@@ -100,6 +102,12 @@ class Verifier:
         return _Subject(
             job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
         )
+
+    def _binary_digest(self, subject: _Subject) -> str:
+        """Of a cubin alone: binaries of OpenCL differ from build to build of the same source."""
+        if subject.kernel is None or self.backend.info.backend != "cuda":
+            return ""
+        return short_digest(subject.kernel.binary)
 
     def _exact_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
         yield self._doing("inputs")

@@ -18,7 +18,7 @@ from gemvbench.case import Gemv
 from gemvbench.cases import is_part, verified_as
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
-from gemvbench.jobs import choose, identical
+from gemvbench.jobs import Build, choose, identical
 from gemvbench.ladder import Declined
 from gemvbench.messages import Layout, TokenJob
 from gemvbench.models import Operation, find_model
@@ -103,7 +103,9 @@ def test_parts_are_the_whole(token: Token) -> None:
 
 
 def test_arms_are_verified_on_every_shape_once() -> None:
-    same = msgspec.structs.replace(DENSE, operations=(DENSE.operations[0],) * 3)
+    up = DENSE.operations[0]
+    twice = (up, msgspec.structs.replace(up, name="gate"))
+    same = msgspec.structs.replace(DENSE, operations=twice, order=(0, 1) * 3)
     assert verified_as(same) == (Gemv(k=64, n=96),)
     assert len(verified_as(qwen())) == 7
 
@@ -301,9 +303,9 @@ def test_an_arm_for_a_token_is_one_for_each_class() -> None:
     assert "arm auto -> pack3+blockauto: the rule for a gpu device" in choice.outcome.steps
     assert any(step.startswith("down: block auto -> ") for step in choice.outcome.steps)
     other, _ = choose(parse_arm("pack3+blockauto"), "b", qwen(), GPU)
-    assert identical(choice.outcome, other.outcome)
+    assert identical(Build(choice=choice), Build(choice=other))
     third, _ = choose(parse_arm("pack2"), "c", qwen(), GPU)
-    assert not identical(choice.outcome, third.outcome)
+    assert not identical(Build(choice=choice), Build(choice=third))
 
 
 def test_an_arm_that_declines_a_class_declines_the_token() -> None:

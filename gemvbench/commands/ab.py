@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
+from gemvbench.budget import TOO_SMALL
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import Setup, prepare
@@ -18,7 +19,8 @@ from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
 from gemvbench.record import GridCell, Recorder, Settings, default_path
-from gemvbench.report.comparison import comparison_document, ended
+from gemvbench.report.closing import refusal
+from gemvbench.report.comparison import comparison_document
 from gemvbench.report.document import Document
 from gemvbench.report.dry import dry_document
 from gemvbench.results import Summary, summarise
@@ -87,7 +89,7 @@ def conduct(
     """Run what was prepared, or show its plan; `marks` go into the record's header.
 
     Raises:
-        UserError: there is nothing to compare with the baseline.
+        UserError: there is nothing to compare with the baseline, or a budget too small.
     """
     if len({choice.label for choice in setup.contests[0].choices}) == 1:
         raise UserError(
@@ -105,8 +107,11 @@ def conduct(
     summary = summarise(run)
     if recorder.is_kept:
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    code = exit_code(summary, fail_on_slower=options.fail_on_slower)
+    if code == Exit.USAGE:
+        raise UserError(refusal(summary))
     emit(document(summary), options)
-    return exit_code(summary, fail_on_slower=options.fail_on_slower)
+    return code
 
 
 def record_path(options: argparse.Namespace) -> Path:
@@ -154,6 +159,7 @@ def make_settings(options: argparse.Namespace, regimes: Sequence[str] = REGIMES)
         min_effect=parse_share("--min-effect", options.min_effect, 0.0, 1.0),
         budget=parse_seconds(options.budget) if options.budget else None,
         quick=options.quick,
+        rests=not options.no_rest,
     )
 
 
@@ -175,8 +181,10 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
+    if summary.ended == TOO_SMALL:
+        return Exit.USAGE
     compared = any(result.ratio is not None for result in arms)
-    stopped = ended(summary) not in ("complete", "budget")
+    stopped = summary.ended not in ("complete", "budget")
     if stopped or summary.void or "INVALID" in verdicts or not compared:
         return Exit.NO_DEVICE
     slower = (r.verdict == "SLOWER" and "small" not in r.flags for r in arms)

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from gemvbench.backend import icd
 from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
+from gemvbench.cases import Case
 from gemvbench.commands.output import warn
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
@@ -21,6 +23,8 @@ from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
 from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
+
+C = TypeVar("C", bound=Case)
 
 _RANK = ("cuda", "opencl")
 _INSTALL = (
@@ -108,7 +112,7 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
         )
         for k, n in dict.fromkeys(shapes)
     ]
-    return _pick(cases, options.pick)
+    return pick_cases(cases, options.pick)
 
 
 def find_known_model(name: str) -> Model:
@@ -151,7 +155,12 @@ def parse_share(option: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def _pick(cases: list[Gemv], pattern: str | None) -> tuple[Gemv, ...]:
+def pick_cases(cases: Sequence[C], pattern: str | None) -> tuple[C, ...]:
+    """The cases whose id matches.
+
+    Raises:
+        UserError: no regular expression, or one that matches none of them.
+    """
     if pattern is None:
         return tuple(cases)
     try:

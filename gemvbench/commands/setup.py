@@ -65,8 +65,7 @@ def prepare(
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
     """
-    if not 0 <= settings.seed < 2**32:
-        raise UserError(f"--seed {settings.seed} has to lie between 0 and {2**32 - 1}.")
+    check_seed(settings.seed)
     devices = find_devices()
     device = choose_device(devices, options.device)
     if choose is None:
@@ -78,6 +77,12 @@ def prepare(
     _refuse_if_nothing_fits(contests)
     used = {entrant.device.id: entrant.device for entrant in entrants}
     return Setup(settings, contests, tuple(used.values()), entrants[0].label)
+
+
+def check_seed(seed: int) -> None:
+    """Raises UserError for one that the generator of inputs does not take."""
+    if not 0 <= seed < 2**32:
+        raise UserError(f"--seed {seed} has to lie between 0 and {2**32 - 1}.")
 
 
 def _refuse_if_nothing_fits(contests: Sequence[Contest]) -> None:

@@ -11,10 +11,10 @@ from gemvbench.breakdown import CLOSED, Breakdown, Part, break_down
 from gemvbench.modes import Mode, find_modes
 from gemvbench.operating_point import Point, compare_points
 from gemvbench.report import units
+from gemvbench.report.closing import closing
 from gemvbench.report.comparison import (
     ComparisonJson,
     case_section,
-    closing_lines,
     comparison_document,
 )
 from gemvbench.report.document import Document, Section
@@ -46,7 +46,7 @@ def decode_document(summary: Summary) -> Document:
         replace(whole, notes=notes),
         *(_table(base[0], token, summary) for token in tokens if base and token is not base[0]),
         *_point_sections(points, header.settings.tolerance),
-        Section(title="", columns=(), rows=(), notes=(_lengths(summary), *closing_lines(summary))),
+        Section(title="", columns=(), rows=(), notes=(_lengths(summary), *closing(summary))),
     ]
     data = _Json(
         **msgspec.structs.asdict(common.data),
