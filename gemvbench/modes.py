@@ -1,27 +1,34 @@
 """Classes of layers that collapse in some blocks and not in others. Pure.
 
 What S2 met: one kernel, 19 times as slow in some runs, whatever the arm, while the rest of the
-token did not move. Averaged away it looks like noise, in a ratio like an effect.
+token did not move. Averaged away it looks like noise, in a ratio like an effect. A class is held
+against the other classes in the same block, so that a slow machine is no mode of a class.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
-from gemvbench import stats
 from gemvbench.plan import TWIN
 from gemvbench.results import Summary
 from gemvbench.token_case import Token
 
 COLLAPSE = 1.5
-"""A class is named where it slows down this many times as much as the rest of its token."""
+"""A block counts where a class is slower than usual by this many times as much as most others."""
+_LEAST_BLOCKS = 4
+
+
+Times = dict[int, float]
+"""Seconds per token by block."""
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
-    """A class of layers of one arm that is slow in most measurements of some blocks."""
+    """A class of layers of one arm that takes much more of its token in some blocks."""
 
     name: str
     arm: str
@@ -35,46 +42,51 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_modes(summary: Summary) -> tuple[Mode, ...]:
-    """Every class and arm, the twin too, in the order of the token.
-
-    A block in which all of the token is slow says nothing of one class: flags and drift show it.
-    """
+    """Every class and arm, the twin too, in the order of the token."""
     parts = [c for c in summary.run.header.cases if isinstance(c, Token) and c.only]
     arms = [choice.label for choice in summary.run.header.choices if parts]
     found = []
-    for part in parts:
-        for arm in dict.fromkeys((*arms[:1], TWIN, *arms[1:])):
-            mode = _find(summary, parts, part, arm)
-            if mode is not None:
-                found.append(mode)
-    return tuple(found)
+    for arm in dict.fromkeys((*arms[:1], TWIN, *arms[1:])):
+        times = {part.only: _block_times(summary, part, arm) for part in parts}
+        found += [_find(name, arm, times) for name in times]
+    names = [part.only for part in parts]
+    return tuple(sorted(filter(None, found), key=lambda mode: names.index(mode.name)))
 
 
-def _find(summary: Summary, parts: list[Token], part: Token, arm: str) -> Mode | None:
-    times = _block_times(summary, part, arm)
-    logs = summary.views[part.id].logs
-    slow = stats.is_slow(logs.of(arm))
-    known = np.isfinite(logs.of(arm))
-    counts = zip(logs.blocks, slow.sum(axis=1), known.sum(axis=1), strict=True)
-    blocks = [block for block, some, of in counts if block in times and 2 * some > of]
-    others = [block for block in times if block not in blocks]
-    if not blocks or not others:
+def _find(name: str, arm: str, times: Mapping[str, Times]) -> Mode | None:
+    others = [its for other, its in times.items() if other != name and len(its) >= _LEAST_BLOCKS]
+    own = times[name]
+    blocks = [block for block in own if all(block in its for its in others)]
+    if len(blocks) < _LEAST_BLOCKS:
         return None
-    others_of = [_block_times(summary, other, arm) for other in parts if other is not part]
-    factor, rest = _ratio([times], blocks, others), _ratio(others_of, blocks, others)
-    if factor is None or factor / (rest or 1.0) < COLLAPSE:
+    usual = [_slowness(its) for its in others]
+    slow = [
+        block
+        for block in blocks
+        if _slowness(own)[block]
+        > COLLAPSE * statistics.median(its[block] for its in usual or [dict.fromkeys(blocks, 1.0)])
+    ]
+    fast = [block for block in blocks if block not in slow]
+    if not slow or not fast:
         return None
+    rest = {block: sum(its[block] for its in others) for block in blocks}
     return Mode(
-        name=part.only,
+        name=name,
         arm=arm,
-        blocks=tuple(blocks),
-        measured=len(times),
-        factor=factor,
-        rest=rest,
+        blocks=tuple(slow),
+        measured=len(blocks),
+        factor=_ratio(own, slow, fast),
+        rest=_ratio(rest, slow, fast) if others else None,
     )
 
 
-def _block_times(summary: Summary, part: Token, arm: str) -> dict[int, float]:
+def _slowness(times: Times) -> Times:
+    """Each block over the lower quartile of all."""
+    usual = float(np.quantile(list(times.values()), 0.25))
+    return {block: value / usual for block, value in times.items()}
+
+
+def _block_times(summary: Summary, part: Token, arm: str) -> Times:
     """Seconds per token by block."""
     logs = summary.views[part.id].logs
     return {
@@ -84,12 +96,6 @@ def _block_times(summary: Summary, part: Token, arm: str) -> dict[int, float]:
     }
 
 
-def _ratio(times: list[dict[int, float]], slow: list[int], fast: list[int]) -> float | None:
-    """Median of the sums in some blocks over that in others; None where none holds them all."""
-
-    def median(blocks: list[int]) -> float | None:
-        sums = [sum(t[b] for t in times) for b in blocks if all(b in t for t in times)]
-        return float(np.median(sums)) if sums and times else None
-
-    above, below = median(slow), median(fast)
-    return above / below if above and below else None
+def _ratio(times: Times, slow: list[int], fast: list[int]) -> float:
+    above, below = (statistics.median(times[b] for b in blocks) for blocks in (slow, fast))
+    return above / below

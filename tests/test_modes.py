@@ -62,6 +62,11 @@ def test_a_class_that_collapses_is_named_with_its_blocks_and_arms() -> None:
 def test_a_block_in_which_all_is_slow_is_no_mode_of_a_class() -> None:
     slow = {(case.id, arm, 2): 2.0 for case in CASES for arm in ("base", TWIN, "pack2")}
     assert find_modes(summary(slow)) == ()
+    both = slow | {
+        (HEAD, "base", block): 19.6 * slow.get((HEAD, "base", block), 1) for block in (2, 3)
+    }
+    (mode,) = find_modes(summary(both))
+    assert (mode.name, mode.arm, mode.blocks) == ("head", "base", (2, 3))
 
 
 def test_nothing_slow_is_no_mode() -> None:
