@@ -8,13 +8,23 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench.arm import Arm
+from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Declined, HostArm, Specialization, specialize
-from gemvbench.messages import HostJob, Job, KernelJob
+from gemvbench.ladder import (
+    Declined,
+    HostArm,
+    LibraryArm,
+    Outcome,
+    Specialization,
+    specialize,
+)
+from gemvbench.messages import DeviceJob, HostJob, Job, KernelJob, LibraryJob, TokenJob
 from gemvbench.source import assemble, kernel_text
+from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
+from gemvbench.token_case import Token
 
-Outcome = Specialization | HostArm | Declined
+Chosen = Outcome | TokenArm
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +34,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     device: str
     case: str
-    outcome: Outcome
+    outcome: Chosen
     source: str = ""
     """Digest of the kernel text, entry and geometry; "" where nothing is built."""
 
@@ -38,7 +48,10 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
     """The specialisation of an arm for a case, and the job that builds it, if any."""
-    outcome = specialize(arm, case, device)
+    if isinstance(case, Token):
+        outcome: Chosen = specialize_token(arm, case, device)
+    else:
+        outcome = specialize(arm, case, device)
     job = make_job(outcome, label, device)
     choice = Choice(
         label=label,
@@ -46,7 +59,7 @@ def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice
         device=device.id,
         case=case.id,
         outcome=outcome,
-        source=_source_digest(job) if isinstance(job, KernelJob) else "",
+        source=_source_digest(job),
     )
     return choice, job
 
@@ -66,7 +79,12 @@ def short_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _source_digest(job: KernelJob) -> str:
+def _source_digest(job: Job | None) -> str:
+    """Of all that a job builds; "" where nothing is built."""
+    if isinstance(job, TokenJob):
+        return short_digest(" ".join(map(_source_digest, job.layers)).encode())
+    if not isinstance(job, KernelJob):
+        return f"{job.library} {job.w}" if isinstance(job, LibraryJob) else ""
     named = f"{job.entry} {job.workgroups} {job.workgroup_size}\n{job.text}"
     return short_digest(named.encode())
 
@@ -79,11 +97,20 @@ def _geometry(build: Build) -> tuple[str, int, int] | None:
     return outcome.entry, outcome.workgroups, outcome.workgroup_size
 
 
-def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
+def make_job(outcome: Chosen, label: str, device: DeviceInfo) -> Job | None:
     if isinstance(outcome, Declined):
         return None
     if isinstance(outcome, HostArm):
         return HostJob(arm=label, device=device.id, family=outcome.family)
+    if isinstance(outcome, TokenArm):
+        layers = tuple(_device_job(layer.outcome, label, device) for layer in outcome.layers)
+        return TokenJob(arm=label, device=device.id, layers=layers)
+    return _device_job(outcome, label, device)
+
+
+def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:
+    if isinstance(outcome, LibraryArm):
+        return LibraryJob(arm=label, device=device.id, library=outcome.library, w=outcome.w)
     return KernelJob(
         arm=label,
         device=device.id,
@@ -96,7 +123,20 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
     )
 
 
-def rows1_sibling(arm: Arm, case: Case, device: DeviceInfo) -> KernelJob | None:
+def launches_job(case: Token, device: DeviceInfo, label: str) -> TokenJob:
+    """As many launches as a token has, of a kernel that does nothing: what launches cost."""
+    nothing = KernelJob(
+        arm=label,
+        device=device.id,
+        text=assemble(device.kernel_file("launch")),
+        entry="launch_only",
+        workgroups=1,
+        workgroup_size=1,
+    )
+    return TokenJob(arm=label, device=device.id, layers=(nothing,) * len(case.operations))
+
+
+def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
     """The same arm with one row per workgroup, where it has more: outputs must be identical."""
     if arm.family != "row" or arm.value("rows") == 1:
         return None

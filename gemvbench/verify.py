@@ -13,9 +13,20 @@ from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend, Kernel
 from gemvbench.errors import CompileError
 from gemvbench.jobs import short_digest
-from gemvbench.messages import Check, Doing, Failed, Job, KernelJob, Message, Verified, Verify
+from gemvbench.messages import (
+    Check,
+    DeviceJob,
+    Doing,
+    Failed,
+    HostJob,
+    Job,
+    KernelJob,
+    Message,
+    Verified,
+    Verify,
+)
 from gemvbench.plan import plan_layout
-from gemvbench.runners import HostRunner, make_host_runner
+from gemvbench.runners import HostRunner, build_kernel, make_host_runner
 from gemvbench.workspace import ARGUMENTS, Workspace
 
 COMPILE_LIMIT = 120.0
@@ -36,11 +47,17 @@ class _Subject:
 
     @property
     def accumulate(self) -> int:
-        return self.job.accumulate if isinstance(self.job, KernelJob) else 32
+        return 32 if self.host is not None else _on_device(self.job).accumulate
 
     @property
     def extra(self) -> int:
-        return self.job.extra if isinstance(self.job, KernelJob) else 0
+        return 0 if self.host is not None else _on_device(self.job).extra
+
+
+def _on_device(job: Job) -> DeviceJob:
+    """A job of one operation that the device computes: all that are verified but host arms."""
+    assert isinstance(job, DeviceJob)
+    return job
 
 
 class Verifier:
@@ -73,12 +90,13 @@ class Verifier:
             )
 
     def _make_subject(self, job: Job) -> _Subject:
-        if isinstance(job, KernelJob):
-            kernel = self.backend.compile(job.text, job.entry)
+        if not isinstance(job, HostJob):
+            kernel = build_kernel(self.backend, _on_device(job))
             if kernel.arguments not in (None, ARGUMENTS):
                 raise CompileError(
-                    f"{job.entry} takes {kernel.arguments} arguments, and the calling convention "
-                    f"has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset (docs/kernels.md)"
+                    f"{kernel.entry} takes {kernel.arguments} arguments, and the calling "
+                    f"convention has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset "
+                    "(docs/kernels.md)"
                 )
             return _Subject(job, kernel=kernel)
         return _Subject(
@@ -183,10 +201,9 @@ class Verifier:
             subject.host.run(1)
             return subject.host.y
         assert subject.kernel is not None
-        assert isinstance(subject.job, KernelJob)
         self.space.set_x(x)
         self.space.poison_output()
-        self.backend.run(self.space.launches(subject.kernel, subject.job, 1))
+        self.backend.run(self.space.launches(subject.kernel, _on_device(subject.job), 1))
         return self.space.output()
 
     def _check_extra(self, extra: int, pattern: oracle.XPattern) -> Check:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -14,13 +15,16 @@ from gemvbench.backend import icd
 from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
+from gemvbench.cases import Case
 from gemvbench.commands.output import warn
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
 from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
-from gemvbench.models import find_model
+from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
+
+C = TypeVar("C", bound=Case)
 
 _RANK = ("cuda", "opencl")
 _INSTALL = (
@@ -93,9 +97,7 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
     if options.shape:
         shapes: Sequence[tuple[int, int]] = [parse_shape(text) for text in options.shape]
     elif options.model:
-        model = find_model(options.model)
-        if model.unverified:
-            warn(f"{model.title}: {model.unverified} not verified against its config.")
+        model = find_known_model(options.model)
         shapes = [(operation.k, operation.n) for operation in model.operations]
     else:
         shapes = _DEFAULT_CPU if device.is_cpu else _DEFAULT_GPU
@@ -111,6 +113,14 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
         for k, n in dict.fromkeys(shapes)
     ]
     return pick_cases(cases, options.pick)
+
+
+def find_known_model(name: str) -> Model:
+    """A model of the catalogue; warns of what is not known for sure."""
+    model = find_model(name)
+    if model.unverified:
+        warn(f"{model.title}: {model.unverified} not verified against its config.")
+    return model
 
 
 def with_spare_rows(cases: Sequence[Gemv], arms: Sequence[Arm]) -> tuple[Gemv, ...]:
@@ -145,7 +155,7 @@ def parse_share(option: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def pick_cases(cases: Sequence[Gemv], pattern: str | None) -> tuple[Gemv, ...]:
+def pick_cases(cases: Sequence[C], pattern: str | None) -> tuple[C, ...]:
     """The cases whose id matches.
 
     Raises:
