@@ -22,10 +22,11 @@ import numpy as np
 
 from gemvbench import stats
 from gemvbench.between_runs import MIN_RUNS, add_run_spread, welch
-from gemvbench.case_results import CaseView, Result
+from gemvbench.case_results import CaseView
 from gemvbench.jobs import Choice, identical
 from gemvbench.ladder import Specialization
 from gemvbench.plan import TWIN
+from gemvbench.result import Result
 from gemvbench.results import Summary
 
 REFERENCE = "REFERENCE"
