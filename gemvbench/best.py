@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench import stats
-from gemvbench.case_results import CaseView, Result
+from gemvbench.case_results import CaseView
 from gemvbench.plan import TWIN
+from gemvbench.result import Result
 
 _RANKED = ("BASELINE", "FASTER", "SLOWER", "SAME", "UNDECIDED")
 

@@ -8,8 +8,9 @@ import statistics
 import msgspec
 
 from gemvbench import stats
-from gemvbench.case_results import CaseView, Result
+from gemvbench.case_results import CaseView
 from gemvbench.plan import TWIN, launches_label
+from gemvbench.result import Result
 from gemvbench.results import Summary
 from gemvbench.token_case import Token, split_token
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gemvbench.case_results import CaseView, Result
+from gemvbench.case_results import CaseView
 from gemvbench.messages import RoofMeasured, Sample
 from gemvbench.plan import TWIN
 from gemvbench.record import Run
+from gemvbench.result import Result
 
 CLOCKS_DIFFER = 0.005
 """SM clocks of an arm and its baseline that differ by more are flagged."""

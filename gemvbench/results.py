@@ -10,13 +10,14 @@ import msgspec
 
 from gemvbench import stats
 from gemvbench.best import Best, find_best
-from gemvbench.case_results import CaseView, Result, Roof
+from gemvbench.case_results import CaseView
 from gemvbench.cases import is_part
 from gemvbench.clocks import event_clocks, with_cycles
 from gemvbench.contamination import Contamination, find_contamination
 from gemvbench.messages import Sample
 from gemvbench.plan import TWIN
 from gemvbench.record import Ended, Run
+from gemvbench.result import Result, Roof
 
 _CUT_SHORT = "without an end: the record is cut short"
 

@@ -15,7 +15,6 @@ import msgspec
 
 from gemvbench import stats
 from gemvbench.case import Gemv
-from gemvbench.case_results import Result
 from gemvbench.clocks import EVENT_CLOCK, measured_clocks
 from gemvbench.errors import Exit
 from gemvbench.jobs import Choice
@@ -24,6 +23,7 @@ from gemvbench.logs import Logs
 from gemvbench.messages import Failed, RoofMeasured
 from gemvbench.plan import TWIN, doubled, plan_layout
 from gemvbench.record import Charged, PoolRead, Run
+from gemvbench.result import Result
 from gemvbench.results import Summary, summarise
 from gemvbench.selftest_plan import DOUBLE, STREAM, pool_case
 

@@ -20,7 +20,6 @@ from records import (
     verified,
 )
 
-from gemvbench.case_results import Result
 from gemvbench.commands.ab import exit_code
 from gemvbench.errors import Exit
 from gemvbench.messages import Check, Failed, RoofMeasured, Sample, Verified
@@ -29,6 +28,7 @@ from gemvbench.record import Charged, Line
 from gemvbench.report.claims import claim
 from gemvbench.report.comparison import comparison_document
 from gemvbench.report.formats import render
+from gemvbench.result import Result
 from gemvbench.results import Summary, summarise
 from gemvbench.stats import LOOKS
 

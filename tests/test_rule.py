@@ -14,10 +14,10 @@ import pytest
 from records import CASE, make_header, make_run, make_samples, times
 
 from gemvbench import stats
-from gemvbench.case_results import Result
 from gemvbench.commands.ab import exit_code
 from gemvbench.errors import Exit
 from gemvbench.plan import TWIN
+from gemvbench.result import Result
 from gemvbench.results import all_decided, summarise
 from gemvbench.simulation import noise
 from gemvbench.simulation.noise import MODELS, Floats

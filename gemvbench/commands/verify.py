@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gemvbench.arm import parse_arm
-from gemvbench.case_results import describe_failures
+from gemvbench.case_lines import describe_failures
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gemvbench.case_results import Result
 from gemvbench.plan import TWIN
 from gemvbench.report import units
+from gemvbench.result import Result
 from gemvbench.results import Summary
 
 

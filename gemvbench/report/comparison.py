@@ -8,7 +8,6 @@ import msgspec
 
 from gemvbench.arm import AUTO
 from gemvbench.best import Best
-from gemvbench.case_results import Result, Roof
 from gemvbench.cases import verified_as
 from gemvbench.contamination import Contamination
 from gemvbench.device import DeviceInfo
@@ -23,6 +22,7 @@ from gemvbench.report.closing import closing
 from gemvbench.report.document import Document, Section
 from gemvbench.report.matrix import matrix_sections
 from gemvbench.report.pull_request import pull_request
+from gemvbench.result import Result, Roof
 from gemvbench.results import Summary
 
 _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")

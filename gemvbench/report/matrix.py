@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gemvbench.case_results import Result
 from gemvbench.record import GridCell
 from gemvbench.report import units
 from gemvbench.report.document import Section
+from gemvbench.result import Result
 from gemvbench.results import Summary
 from gemvbench.stats import decide
 
