@@ -30,7 +30,8 @@ class CaseLines:
     def build_of(self, choice: Choice) -> Build:
         """What tells an arm from others, whatever its label."""
         found = self.verified.get(choice.label)
-        return Build(choice=choice, binary=found.binary if found else "")
+        own = found is not None and found.case == self.case.id  # not of one layer of a token
+        return Build(choice=choice, binary=found.binary if found and own else "")
 
     def _identical_to(self, label: str) -> list[str]:
         (own,) = [c for c in self.choices if c.label == label]

@@ -336,3 +336,9 @@ def test_a_dry_run_shows_layers_and_memory(gemvbench: Run) -> None:
     assert "PACK=2" in out
     assert f"{WHOLE}/lm_head" in out
     assert "Nothing was measured" in out
+
+
+def test_arms_are_identical_only_if_they_are_so_in_every_class(gemvbench: Run) -> None:
+    answer = decode(gemvbench, "--arm", "pack1", "--arm", "pack2", "--quick")
+    assert "identical to base" in of(answer, WHOLE, "pack1")["flags"]
+    assert not [flag for flag in of(answer, WHOLE, "pack2")["flags"] if "identical" in flag]

@@ -9,6 +9,7 @@ from records import DEVICE, make_header, make_run, make_sample
 from gemvbench.arm import parse_arm
 from gemvbench.breakdown import break_down
 from gemvbench.jobs import choose
+from gemvbench.messages import Verified
 from gemvbench.models import Operation
 from gemvbench.modes import find_modes
 from gemvbench.plan import TWIN
@@ -95,3 +96,16 @@ def test_a_class_without_samples_is_missing() -> None:
     base = break_down(summarise(run))[0]
     assert base.missing == ("head",)
     assert not base.closes
+
+
+def test_a_cubin_of_one_layer_does_not_make_tokens_identical() -> None:
+    """pack2 may fall to the baseline's pack in one shape, and not in the others."""
+    found = summary({})
+    layer = TOKEN.layers[0].id
+    lines = [
+        Verified(case=layer, arm=arm, checks=(), digest="d", binary="same")
+        for arm in ("base", "pack2")
+    ]
+    run = msgspec.structs.replace(found.run, lines=(*found.run.lines, *lines))
+    results = {(r.case, r.arm): r for r in summarise(run).results}
+    assert not [flag for flag in results[TOKEN.id, "pack2"].flags if "identical" in flag]
