@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from gemvbench.arm import Arm
+from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo, find_device
+from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, make_job, rows1_sibling
-from gemvbench.ladder import Declined, specialize
+from gemvbench.ladder import Declined
 from gemvbench.messages import Job, KernelJob, Layout
 from gemvbench.plan import TWIN, plan_layout
 
@@ -113,6 +115,8 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
 
 
 def _frozen_jobs(case: Case, devices: Sequence[DeviceInfo]) -> dict[str, KernelJob]:
+    if not isinstance(case, Gemv):
+        return {}
     frozen = Arm(family="frozen")
     jobs = {d.id: make_job(specialize(frozen, case, d), "frozen", d) for d in devices}
     return {name: job for name, job in jobs.items() if isinstance(job, KernelJob)}

@@ -9,8 +9,9 @@ import msgspec
 from gemvbench.arm import Arm
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Declined, HostArm, Specialization, specialize
-from gemvbench.messages import HostJob, Job, KernelJob
+from gemvbench.dispatch import specialize
+from gemvbench.ladder import Declined, HostArm, Specialization
+from gemvbench.messages import AttentionJob, HostJob, Job, KernelJob
 from gemvbench.source import assemble, kernel_text
 
 Outcome = Specialization | HostArm | Declined
@@ -38,6 +39,15 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
         return None
     if isinstance(outcome, HostArm):
         return HostJob(arm=label, device=device.id, family=outcome.family)
+    if outcome.ranges is not None:
+        return AttentionJob(
+            arm=label,
+            device=device.id,
+            text=kernel_text(outcome),
+            stages=outcome.stages,
+            ranges=outcome.ranges,
+            quantised_q=bool(outcome.constant("QUANT_Q")),
+        )
     return KernelJob(
         arm=label,
         device=device.id,

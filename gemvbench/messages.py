@@ -13,6 +13,7 @@ import msgspec
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
+from gemvbench.stages import Ranges, Stage
 
 
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -37,7 +38,19 @@ class HostJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     family: str
 
 
-Job = KernelJob | HostJob
+class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm of attention to build: the kernels of one text that a call runs in order."""
+
+    arm: str
+    device: str
+    text: str
+    stages: tuple[Stage, ...]
+    ranges: Ranges
+    quantised_q: bool = False
+    """It quantises Q itself, and is held against the product with that Q."""
+
+
+Job = KernelJob | HostJob | AttentionJob
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

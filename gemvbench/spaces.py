@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gemvbench.attention_case import Attention
+from gemvbench.attention_space import AttentionSpace
 from gemvbench.backend.base import Backend, Buffer
 from gemvbench.cases import Case
 from gemvbench.messages import Job, Layout
@@ -26,4 +28,6 @@ class Space(Protocol):
 
 def make_space(backend: Backend, case: Case, layout: Layout, seed: int, padding: int) -> Space:
     """Memory for the operands of a case; `padding` bytes are allocated before them."""
+    if isinstance(case, Attention):
+        return AttentionSpace(backend, case, layout, seed, padding=padding)
     return Workspace(backend, case, layout, seed, padding=padding)

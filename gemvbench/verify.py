@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend, Kernel
+from gemvbench.case import Gemv
 from gemvbench.errors import CompileError
-from gemvbench.messages import Check, Doing, Failed, Job, KernelJob, Message, Verified, Verify
+from gemvbench.messages import Check, Doing, Failed, HostJob, Job, KernelJob, Message, Verified, Verify
 from gemvbench.plan import plan_layout
 from gemvbench.runners import HostRunner, make_host_runner
 from gemvbench.workspace import ARGUMENTS, Workspace
@@ -45,11 +46,11 @@ class _Subject:
 class Verifier:
     """Runs all checks of one case; messages come as they are known."""
 
-    def __init__(self, backend: Backend, request: Verify) -> None:
-        self.backend, self.request, self.case = backend, request, request.case
-        layout = plan_layout(request.case, "hot", request.device)
-        self.space = Workspace(backend, request.case, layout, request.seed, guarded=True)
-        self.limit = _BASE_LIMIT + request.case.weight_bytes / _SLOWEST
+    def __init__(self, backend: Backend, request: Verify, case: Gemv) -> None:
+        self.backend, self.request, self.case = backend, request, case
+        layout = plan_layout(case, "hot", request.device)
+        self.space = Workspace(backend, case, layout, request.seed, guarded=True)
+        self.limit = _BASE_LIMIT + case.weight_bytes / _SLOWEST
         self._sums: dict[oracle.XPattern, NDArray[np.int64]] = {}
 
     def messages(self) -> Iterator[Message]:
@@ -79,6 +80,7 @@ class Verifier:
                     f"has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset (docs/kernels.md)"
                 )
             return _Subject(job, kernel=kernel)
+        assert isinstance(job, HostJob)
         return _Subject(
             job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
         )

@@ -10,9 +10,9 @@ from gemvbench.arm import AUTO
 from gemvbench.best import Best
 from gemvbench.case_results import Result, Roof
 from gemvbench.device import DeviceInfo
+from gemvbench.dispatch import recommend
 from gemvbench.disturbance import drift, slot_effect
 from gemvbench.flags import CLOCK_TOLERANCE, COMPUTE_BOUND, COMPUTE_BOUND_FLAG
-from gemvbench.ladder import recommend
 from gemvbench.messages import BlockDone, RoofMeasured, Sample, Verified
 from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import SCHEMA, Charged, Ended
