@@ -119,9 +119,7 @@ def _gpu_block(arm: Arm) -> int:
     return 256 if arm.family == "token_major" else 128
 
 
-def _fit_pack(
-    what: str, pack: int, stored: str, dim: int, block: int
-) -> tuple[int, list[Step]]:
+def _fit_pack(what: str, pack: int, stored: str, dim: int, block: int) -> tuple[int, list[Step]]:
     """The widest load, of at most 2 << pack bytes, that rows of a cache allow."""
     steps = []
     while pack and (reason := _misfit(pack, stored, dim, block)):
@@ -135,7 +133,9 @@ def _misfit(pack: int, stored: str, dim: int, block: int) -> str | None:
         width = 1 << pack
         return f"a head of {dim} is not a multiple of {width}" if dim % width else None
     if block == 1:
-        return "16 quants would be a vector of 16 floats, which PoCL gets wrong" if pack > 2 else None
+        return (
+            "16 quants would be a vector of 16 floats, which PoCL gets wrong" if pack > 2 else None
+        )
     if stored == "q8_0":
         return "quants of q8_0 are aligned to 2 bytes only"
     return "rows of q8_KV are aligned to 8 bytes only" if pack > 2 else None

@@ -28,7 +28,12 @@ def find_best(view: CaseView, results: Sequence[Result]) -> Best | None:
     The leader is chosen by the same data, so every pair that could have been compared counts.
     None where fewer than two arms besides the baseline can be ranked.
     """
-    ranked = [r for r in results if r.verdict in _RANKED and r.ratio is not None and r.arm != TWIN]
+    ranked = [
+        r
+        for r in results
+        if r.verdict in _RANKED and r.ratio is not None and r.arm != TWIN
+        if not view.unknown(r.arm)
+    ]
     if len(ranked) < 3:
         return None
     leader = max(ranked, key=lambda result: result.ratio or 0)

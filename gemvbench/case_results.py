@@ -14,10 +14,10 @@ import numpy as np
 from gemvbench import stats
 from gemvbench.cases import Case
 from gemvbench.flags import find_flags
-from gemvbench.jobs import Choice, identical
+from gemvbench.jobs import Build, Choice, identical
 from gemvbench.ladder import Declined, HostArm, Specialization
 from gemvbench.logs import Logs
-from gemvbench.messages import Check, Failed, Sample, Verified
+from gemvbench.messages import BlockDone, Check, Failed, Sample, Verified
 from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import Charged, Line, Run
 
@@ -35,6 +35,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     reason: str = ""
     ratio: float | None = None
+    cycles_ratio: float | None = None
+    """The ratio in cycles, where arm and baseline ran at different clocks."""
     ci: tuple[float, float] | None = None
     blocks: int = 0
     passes: int = 0
@@ -51,7 +53,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     all_pairs_ci: tuple[float, float] | None = None
     pairs: int = 0
     removed: int = 0
-    """Pairs of `pairs` that carry no verdict, because a measurement in them is slow."""
+    """Pairs of `pairs` that carry no verdict: they mix a slow measurement with others."""
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +176,9 @@ class CaseView:
         alarm = self.twin_alarm
         if alarm and measured.arm != TWIN and abs(interval.estimate) < 2 * alarm:
             verdict, reason = "UNDECIDED", "smaller than twice the twin's effect in this case"
+        unknown = self.unknown(measured.arm) or self.unknown(self.header.baseline)
+        if unknown:
+            verdict, reason = "UNDECIDED", unknown
         if self._beats_the_roof(choice, roof):
             verdict, reason = "INVALID", "faster than the roof, which no uncached read can be"
         flags = (*measured.flags, "aa") if alarm else measured.flags
@@ -268,8 +273,15 @@ class CaseView:
         return [
             c.label
             for c in self.choices
-            if c.label != label and c.device == own.device and identical(c.outcome, own.outcome)
+            if c.label != label
+            and c.device == own.device
+            and identical(self.build_of(c), self.build_of(own))
         ]
+
+    def build_of(self, choice: Choice) -> Build:
+        """What tells an arm from others, whatever its label."""
+        found = self.verified.get(choice.label)
+        return Build(choice=choice, binary=found.binary if found else "")
 
     def _refusal(self, choice: Choice) -> tuple[str, str] | None:
         """DECLINED, WRONG or FAILED with the reason, whatever else is known of the arm."""
@@ -294,6 +306,16 @@ class CaseView:
         if refusal is not None:
             return "UNDECIDED", f"the baseline {self.header.baseline} is {refusal[0]}"
         return "UNDECIDED", "nothing was measured"
+
+    def unknown(self, label: str) -> str:
+        """What only a damaged record does not tell of an arm; "" for any other."""
+        if self._is_verified(label) is None:
+            return f"the record does not hold the verification of {label}"
+        done = {line.block for line in self.run.of(BlockDone)}
+        last = max((s.block for s in self.usable_of(label)), default=-1)
+        if any(s.block in done and s.block > last for s in self.usable_of(self.header.baseline)):
+            return f"{label} is not in the last blocks, and the record does not say why"
+        return ""
 
     def _is_verified(self, label: str) -> bool | None:
         found = self.verified.get(self.header.baseline if label == TWIN else label)

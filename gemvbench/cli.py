@@ -29,6 +29,9 @@ _MODULES = {
     "roof": "gemvbench.commands.roof",
     "ab": "gemvbench.commands.ab",
     "sweep": "gemvbench.commands.ab",
+    "compare": "gemvbench.commands.compare",
+    "selftest": "gemvbench.commands.selftest",
+    "simulate": "gemvbench.commands.simulate",
 }
 
 
@@ -73,16 +76,20 @@ def build_parser() -> argparse.ArgumentParser:
     ):
         _add_output(commands.add_parser(name, help=help_text, description=help_text))
     _add_report(commands)
+    _add_compare(commands)
     verify = commands.add_parser("verify", help="check arms against the oracle, without timing")
     _add_arm(verify)
     _add_cases(verify)
+    verify.add_argument(
+        "--all", action="store_true", help="with --op: every head size, ratio, type and layout"
+    )
     _add_output(verify)
     roof = commands.add_parser("roof", help="measure how fast this device reads memory")
     roof.add_argument("--device", metavar="ID", help="device id (default: the best present)")
     _add_output(roof)
     ab = commands.add_parser("ab", help="compare arms with a baseline, paired")
     _add_arm(ab)
-    ab.add_argument("--baseline", metavar="ARM", help="default: base")
+    ab.add_argument("--baseline", metavar="ARM", help="default: base; of attention: per_head")
     _add_measurement(ab)
     sweep = commands.add_parser(
         "sweep",
@@ -95,6 +102,8 @@ def build_parser() -> argparse.ArgumentParser:
         sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
+    _add_selftest(commands)
+    _add_simulate(commands)
     return parser
 
 
@@ -126,6 +135,62 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_output(report)
 
 
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="compare two records of the same arms",
+        description="Which arms are faster or slower in B than in A, by their ratios to an arm "
+        "that is the same code in both.",
+    )
+    compare.add_argument("a", metavar="A", help="the earlier record")
+    compare.add_argument("b", metavar="B", help="the later record")
+    compare.add_argument("--force", action="store_true", help="compare unlike records as well")
+    compare.add_argument(
+        "--earlier",
+        action=_Append,
+        metavar="RECORD",
+        help="a run before A; six or more tell what absolute times are worth",
+    )
+    compare.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
+    _add_decision(compare)
+    _add_output(compare)
+
+
+def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    selftest = commands.add_parser(
+        "selftest",
+        help="show what this machine can resolve, in about three minutes",
+        description="Identical arms, planted effects, the event clock, the regime and the roof.",
+    )
+    selftest.add_argument("--device", metavar="ID", help="device id (default: the best present)")
+    selftest.add_argument("--budget", default="3m", metavar="TIME", help="default 3m")
+    selftest.add_argument("--shape", dest="one_shape", metavar="KxN", help="default: by device")
+    selftest.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
+    selftest.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
+    _add_output(selftest)
+
+
+def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "simulate noisy machines: false alarms and power of the rule, beside other methods"
+    simulate = commands.add_parser("simulate", help=text, description=text)
+    add = simulate.add_argument
+    add(
+        "--model",
+        dest="noise_model",
+        action=_Append,
+        metavar="NAME",
+        help="a noise model (default: all); may be given again",
+    )
+    add("--runs", type=int, default=10_000, metavar="N", help="without an effect, for each model")
+    add("--effect-runs", type=int, default=2_000, metavar="N", help="for each model and effect")
+    add("--seed", type=int, default=1, help="seed of all runs (default: 1)")
+    add("--noise", metavar="P", help="of one measurement (default 0.52%%)")
+    add("--offset", metavar="P", help="by arm and process (default: the model's, mostly 0.2%%)")
+    add("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
+    add("--plots", metavar="DIR", help="also draw run.svg and power.svg there (extra `plots`)")
+    _add_output(simulate)
+
+
 def _add_arm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arm",
@@ -148,8 +213,22 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--x", default="f16", metavar="TYPE", help="f16, bf16 or f32")
     parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
     parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
+    _add_attention(parser)
     parser.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
     parser.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
+
+
+def _add_attention(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("attention")
+    group.add_argument("--op", default="gemv", help="gemv (default), kq, av or attention")
+    for name in ("heads", "kv-heads", "head-dim", "v-dim", "capacity"):
+        group.add_argument(f"--{name}", type=int, metavar="N")
+    group.add_argument("--context", metavar="N", help="tokens: 4096; 128:16384 doubles")
+    group.add_argument("--kv", metavar="TYPE", help="f16, bf16, q8_0 or q8_KV")
+    group.add_argument("--k-type", metavar="TYPE", help="of K, where it is not --kv")
+    group.add_argument("--v-type", metavar="TYPE", help="of V, where it is not --kv")
+    group.add_argument("--kv-layout", metavar="ORDER", help="tkd (default) or ktd")
+    group.add_argument("--q-type", metavar="TYPE", help="of Q: f16 (default) or f32")
 
 
 def _add_measurement(parser: argparse.ArgumentParser) -> None:
@@ -158,12 +237,16 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
     parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
-    parser.add_argument("--confidence", default="0.99", metavar="P", help="default 0.99")
-    parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
+    _add_decision(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, measure nothing")
     parser.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
     parser.add_argument("--fail-on-slower", action="store_true", help="exit 1 if an arm is SLOWER")
     _add_output(parser)
+
+
+def _add_decision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--confidence", default="0.99", metavar="P", help="default 0.99")
+    parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

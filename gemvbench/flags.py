@@ -15,7 +15,6 @@ HOST_BOUND_SHARE = 0.8
 """A leg whose queue was not full and took this share of its time to fill is host-bound."""
 
 NON_LINEAR = 0.03
-CLOCK_TOLERANCE = 0.02
 COMPUTE_BOUND = 0.20
 COMPUTE_BOUND_FLAG = "compute-bound"
 LAUNCH_GAP = 0.10
@@ -58,7 +57,7 @@ def non_linearity(samples: Sequence[Sample]) -> float | None:
     """
     bends: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
-        if sample.middle is None or sample.seconds <= 0:
+        if sample.middle is None or not sample.is_usable:
             continue
         early = _per_call(sample.middle, sample.short)
         if early > 0:
@@ -75,7 +74,7 @@ def launch_gap(samples: Sequence[Sample]) -> float | None:
     shares = [
         1 - sample.kernel_seconds / sample.seconds
         for sample in samples
-        if sample.kernel_seconds is not None and sample.seconds > 0
+        if sample.is_usable and sample.kernel_seconds is not None
     ]
     return statistics.median(shares) if shares else None
 

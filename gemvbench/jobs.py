@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -25,13 +26,62 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     case: str
     outcome: Outcome
+    source: str = ""
+    """Digest of the kernel text, entry and geometry; "" where nothing is built."""
+
+
+class Build(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice with the digest of its cubin, "" where there is none."""
+
+    choice: Choice
+    binary: str = ""
 
 
 def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
     """The specialisation of an arm for a case, and the job that builds it, if any."""
     outcome = specialize(arm, case, device)
-    choice = Choice(label=label, arm=arm.name, device=device.id, case=case.id, outcome=outcome)
-    return choice, make_job(outcome, label, device)
+    job = make_job(outcome, label, device)
+    choice = Choice(
+        label=label,
+        arm=arm.name,
+        device=device.id,
+        case=case.id,
+        outcome=outcome,
+        source="" if job is None else _source_digest(job),
+    )
+    return choice, job
+
+
+def identical(one: Build, other: Build) -> bool:
+    """Whether two arms are the same code in the same geometry; what is unknown is not the same.
+
+    By their cubins where both are known, else by their source.
+    """
+    if one.binary and other.binary:
+        return one.binary == other.binary and _geometry(one) == _geometry(other)
+    return bool(one.choice.source) and one.choice.source == other.choice.source
+
+
+def short_digest(data: bytes) -> str:
+    """Enough of a SHA-256 to tell builds apart."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _source_digest(job: Job) -> str:
+    if isinstance(job, HostJob):
+        return ""
+    if isinstance(job, AttentionJob):
+        return short_digest(f"{job.stages} {job.ranges}\n{job.text}".encode())
+    named = f"{job.entry} {job.workgroups} {job.workgroup_size}\n{job.text}"
+    return short_digest(named.encode())
+
+
+def _geometry(build: Build) -> tuple[str, int, int] | None:
+    """A cubin holds every entry of its file, and no number of workgroups."""
+    outcome = build.choice.outcome
+    if not isinstance(outcome, Specialization):
+        return None
+    return outcome.entry, outcome.workgroups, outcome.workgroup_size
 
 
 def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
@@ -101,11 +151,3 @@ _GPU_ROOFS: Sequence[tuple[int, int, int, int]] = (
     (8, 2, 16, 512),
 )
 """(uints per load, loads in flight, workgroups per compute unit, workgroup size)."""
-
-
-def identical(one: Outcome, other: Outcome) -> bool:
-    """Whether two arms would build the same thing: source, constants and geometry."""
-    if not isinstance(one, Specialization) or not isinstance(other, Specialization):
-        return False
-    blank = {"arm": "", "steps": ()}
-    return msgspec.structs.replace(one, **blank) == msgspec.structs.replace(other, **blank)

@@ -28,6 +28,8 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     accumulate: int = 32
     extra: int = 0
     """Planted rows that it reads behind the last."""
+    read_bytes: int = 0
+    """How much of each pool a bare read reads; 0 for all of it."""
 
 
 class HostJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -137,6 +139,8 @@ class Doing(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     arm: str = ""
     case: str = ""
     limit: float = 60.0
+    said: int = 0
+    """Bytes on the worker's standard error until now: what comes after is said while doing it."""
 
 
 class DeviceFound(msgspec.Struct, frozen=True, tag=True):
@@ -158,6 +162,8 @@ class Verified(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     arm: str
     checks: tuple[Check, ...]
     digest: str
+    binary: str = ""
+    """Digest of what the compiler made, where that shows identity (cubins of CUDA), else ""."""
 
     @property
     def passed(self) -> bool:
@@ -220,7 +226,9 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """Timeline seconds per call, by the difference of two lengths."""
+        """Timeline seconds per call, by the difference of two lengths; NaN for no real leg."""
+        if self.short.timeline <= 0 or self.long.calls <= self.short.calls:
+            return math.nan
         return (self.long.timeline - self.short.timeline) / (self.long.calls - self.short.calls)
 
     @property

@@ -23,6 +23,15 @@ class Operation(msgspec.Struct, frozen=True):
     times: int
 
 
+class Heads(msgspec.Struct, frozen=True, kw_only=True):
+    """Attention of a model: query and KV heads, and elements of a row of K and of V."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_dim: int
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model's linear layers in the order of the catalogue."""
 
@@ -31,6 +40,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[Operation, ...]
     unverified: str = ""
     """What of it was not read from the model's config; "" where all was."""
+    attention: Heads | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -49,10 +59,22 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     heads: int = 0
     kv_heads: int = 0
     head_dim: int = 0
+    v_dim: int = 0
+    """Where rows of V are not as long as those of K."""
     layers: int = 0
     vocab: int = 0
     tied: bool = False
     """The embedding serves as lm_head, and is read all the same."""
+
+    def attention(self) -> Heads | None:
+        if not self.heads:
+            return None
+        return Heads(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            v_dim=self.v_dim or self.head_dim,
+        )
 
     def expand(self) -> tuple[Operation, ...]:
         if self.operations:
@@ -80,6 +102,7 @@ def catalogue() -> dict[str, Model]:
             title=entry.title,
             operations=entry.expand(),
             unverified=entry.unverified,
+            attention=entry.attention(),
         )
     return models
 

@@ -109,8 +109,7 @@ def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -
     """
     stride = _align(case.copy_bytes + _GUARD)
     turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
-    room = device.free_bytes * 9 // 10 // sharers - case.fixed_bytes
-    most = min(device.max_alloc_bytes, room) // stride
+    most = _most_copies(case, stride, device, sharers)
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
         raise UserError(
@@ -121,6 +120,18 @@ def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -
             Exit.NO_DEVICE,
         )
     return Layout(turns=min(turns, most), stride=stride)
+
+
+def doubled(layout: Layout, case: Case, device: DeviceInfo) -> Layout | None:
+    """A layout with twice the copies; None where they do not fit the device."""
+    turns = 2 * layout.turns
+    fits = turns <= _most_copies(case, layout.stride, device)
+    return Layout(turns=turns, stride=layout.stride) if fits else None
+
+
+def _most_copies(case: Case, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
+    room = device.free_bytes * 9 // 10 // sharers - case.fixed_bytes
+    return min(device.max_alloc_bytes, room) // stride
 
 
 def draw_padding(seed: int, block: int, case: Case) -> int:

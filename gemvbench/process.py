@@ -44,7 +44,7 @@ def converse(request: Request) -> Iterator[Message]:
         WorkerDiedError: with what it was doing and its last words.
         UserError: what the worker refused.
     """
-    doing, written = Doing(stage="start", limit=START_LIMIT), 0
+    doing = Doing(stage="start", limit=START_LIMIT)
     decoder = msgspec.json.Decoder(Message)
     scale = _limit_scale()
     with _scratch() as (folder, errors), _spawn(folder, errors) as process:
@@ -62,10 +62,11 @@ def converse(request: Request) -> Iterator[Message]:
             if isinstance(message, Refused):
                 raise UserError(message.text, Exit(message.code))
             if isinstance(message, Doing):
-                doing, written = message, os.fstat(errors.fileno()).st_size
+                doing = message
             yield message
         if process.wait() != 0:
-            raise WorkerDiedError(doing, _describe_end(process.returncode, _tail(errors, written)))
+            last_words = _tail(errors, doing.said)
+            raise WorkerDiedError(doing, _describe_end(process.returncode, last_words))
 
 
 @contextmanager

@@ -6,11 +6,9 @@ Charged line for each death, and Ended. Reports are made from a record alone.
 
 from __future__ import annotations
 
-import gzip
 import os
 import sys
 import time
-import zlib
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -18,7 +16,6 @@ import msgspec
 
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import Exit, UserError
 from gemvbench.folders import records_folder
 from gemvbench.jobs import Choice
 from gemvbench.messages import (
@@ -31,7 +28,6 @@ from gemvbench.messages import (
 )
 
 SCHEMA = 1
-_GZIP_MAGIC = b"\x1f\x8b"
 T = TypeVar("T")
 
 
@@ -78,13 +74,6 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class _Stamp(msgspec.Struct, frozen=True):
-    """What tells records of different schemas apart."""
-
-    schema: int
-    version: str
-
-
 class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A worker that died: what it was at, and the arm that is charged ("" where none)."""
 
@@ -94,14 +83,43 @@ class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     reason: str
 
 
+class Alone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A sample of a process that held nothing but `arm` and the roof: no part of any block."""
+
+    arm: str
+    sample: Sample
+
+
+class PoolRead(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A bare read of a part of one pool, which `sample.arm` names: no part of any case."""
+
+    sample: Sample
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the run ended: "complete", "budget", "interrupted", or what stopped it."""
 
     reason: str
     seconds: float
+    measuring_seconds: float | None = None
+    """Wall time of the blocks, workers' start and end included."""
+    smallest_budget: float | None = None
+    """Where the budget did not reach for a verdict: one that does, in seconds."""
 
 
-Line = Header | Verified | Failed | Calibrated | RoofMeasured | Sample | BlockDone | Charged | Ended
+Line = (
+    Header
+    | Verified
+    | Failed
+    | Calibrated
+    | RoofMeasured
+    | Sample
+    | BlockDone
+    | Charged
+    | Alone
+    | PoolRead
+    | Ended
+)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +127,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     header: Header
     lines: tuple[Line, ...] = ()
-    truncated: bool = False
+    damage: tuple[str, ...] = ()
+    """What was left out when the record was read, a sentence each."""
 
     def of(self, kind: type[T]) -> list[T]:
         return [line for line in self.lines if isinstance(line, kind)]
@@ -164,53 +183,6 @@ class Recorder:
             "goes on and its result is printed at the end; free space or name another place "
             "with --record to keep the samples too.",
             file=sys.stderr,
-        )
-
-
-def read_record(path: Path) -> Run:
-    """Read a record; a last line cut short by a crash is dropped and noted.
-
-    Raises:
-        UserError: no such file, another schema, or a line that is no part of a record.
-    """
-    try:
-        data = path.read_bytes()
-        packed = data.startswith(_GZIP_MAGIC)
-        raw = (gzip.decompress(data) if packed else data).splitlines()
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"Record {path} cannot be read: {error}.") from error
-    if raw:
-        _check_schema(path, raw[0])
-    decoder = msgspec.json.Decoder(Line)
-    lines: list[Line] = []
-    truncated = False
-    for number, text in enumerate(raw, 1):
-        try:
-            lines.append(decoder.decode(text))
-        except msgspec.MsgspecError as error:
-            if number == len(raw) and number > 1:
-                truncated = True
-                break
-            raise UserError(
-                f"{path}, line {number} is not part of a gemvbench record ({error}). Give a "
-                "file that `gemvbench ab`, `sweep` or `roof` wrote with this version."
-            ) from error
-    if not lines or not isinstance(lines[0], Header):
-        raise UserError(f"{path} does not start with a header; it is not a gemvbench record.")
-    return Run(header=lines[0], lines=tuple(lines[1:]), truncated=truncated)
-
-
-def _check_schema(path: Path, first: bytes) -> None:
-    """Read apart from the rest of the header, which another schema may have otherwise."""
-    try:
-        stamp = msgspec.json.decode(first, type=_Stamp)
-    except msgspec.MsgspecError:
-        return  # no header at all, which the reader says better
-    if stamp.schema != SCHEMA:
-        raise UserError(
-            f"{path} has schema {stamp.schema} and this version reads {SCHEMA}; use the "
-            f"gemvbench that wrote it ({stamp.version}).",
-            Exit.NO_DEVICE,
         )
 
 

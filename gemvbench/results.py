@@ -11,8 +11,13 @@ import msgspec
 from gemvbench import stats
 from gemvbench.best import Best, find_best
 from gemvbench.case_results import CaseView, Result, Roof
+from gemvbench.clocks import event_clocks, with_cycles
+from gemvbench.contamination import Contamination, find_contamination
+from gemvbench.messages import Sample
 from gemvbench.plan import TWIN
-from gemvbench.record import Run
+from gemvbench.record import Ended, Run
+
+_CUT_SHORT = "without an end: the record is cut short"
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +32,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Of each case with several arms."""
     noise_floor: float | None
     min_detectable_effect: float | None
+    ended: str
+    """How the run ended: "complete", "budget", or what stopped it."""
     void: str = ""
     """Why the run as a whole is not to be believed; "" where it is."""
+    flags: tuple[str, ...] = ()
+    """Of the run as a whole."""
+    contamination: Contamination | None = None
+    device_seconds: float = 0.0
+    """Sum of all timed device intervals of the blocks."""
+    wall_seconds: float | None = None
+    """Wall time that the blocks took; None where the record does not say."""
+    smallest_budget: float | None = None
+    """Where the budget did not reach for a verdict: one that does, in seconds."""
 
     def of_case(self, case: str) -> tuple[Result, ...]:
         return tuple(result for result in self.results if result.case == case)
@@ -37,7 +53,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def summarise(run: Run) -> Summary:
     """All results of a record; an arm without samples has its reason instead."""
     views = {case.id: CaseView(run, case) for case in run.header.cases}
-    by_case = {case: view.results() for case, view in views.items()}
+    contamination = find_contamination(run, views)
+    by_case = {
+        case: [_flagged(with_cycles(result, view), contamination) for result in view.results()]
+        for case, view in views.items()
+    }
     results = [result for of_case in by_case.values() for result in of_case]
     best = [find_best(view, by_case[case]) for case, view in views.items()]
     roofs = [roof for view in views.values() for roof in view.roofs()]
@@ -48,6 +68,8 @@ def summarise(run: Run) -> Summary:
         for r in results
         if r.min_detectable_effect is not None and r.arm != TWIN
     ]
+    clocks = event_clocks(run)
+    ended = next(iter(run.of(Ended)[-1:]), Ended(reason=_CUT_SHORT, seconds=0.0))
     return Summary(
         run=run,
         views=views,
@@ -57,12 +79,34 @@ def summarise(run: Run) -> Summary:
         noise_floor=max(floors, default=None),
         min_detectable_effect=statistics.median(effects) if effects else None,
         void=_void([view.twin_effects() for view in views.values()]),
+        flags=tuple(
+            f"event clock of {name} at {at:.3f} of the host's" for name, at in clocks.items()
+        ),
+        contamination=contamination,
+        device_seconds=sum(map(_device_seconds, run.of(Sample))),
+        wall_seconds=ended.measuring_seconds,
+        ended=ended.reason,
+        smallest_budget=ended.smallest_budget,
     )
 
 
 def all_decided(summary: Summary) -> bool:
     """Whether no arm is left that more blocks could decide."""
     return all(result.verdict != "UNDECIDED" or result.arm == TWIN for result in summary.results)
+
+
+def _flagged(result: Result, contamination: Contamination | None) -> Result:
+    """A result with the flag of the check that was made of it, if that found something."""
+    if contamination is None or not contamination.contaminated:
+        return result
+    if (result.case, result.arm) != (contamination.case, contamination.arm):
+        return result
+    return msgspec.structs.replace(result, flags=(*result.flags, contamination.flag))
+
+
+def _device_seconds(sample: Sample) -> float:
+    legs = (sample.long, sample.short, sample.middle)
+    return sum(leg.timeline for leg in legs if leg is not None)
 
 
 def _void(twins: Sequence[dict[int, float]]) -> str:

@@ -5,13 +5,13 @@ Whatever kills a worker is charged to the arm that was running, and the rest goe
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import msgspec
-
+from gemvbench.budget import TOO_SMALL, Budget, round_up
 from gemvbench.cases import Case
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
@@ -21,29 +21,28 @@ from gemvbench.messages import (
     BlockDone,
     Calibrate,
     Calibrated,
-    CaseBlock,
     Doing,
     Failed,
     KernelJob,
+    Message,
     RoofMeasured,
     Sample,
     Verified,
     Verify,
 )
-from gemvbench.plan import (
-    TWIN,
-    draw_load_order,
-    draw_padding,
-    plan_lengths,
-    plan_slots,
-    roof_label,
-)
+from gemvbench.plan import TWIN
+from gemvbench.planner import Planner
 from gemvbench.process import WorkerDiedError, converse
-from gemvbench.record import Charged, Ended, Recorder, Run, Settings
+from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings
 from gemvbench.results import all_decided, summarise
+from gemvbench.stats import MIN_BLOCKS
 
 _UNEXPLAINED_DEATHS = 3
 """A run ends when this many workers died without an arm to charge."""
+
+_CHANGED = "a timed run gave another output than the verified one"
+_MARGIN = 1.1
+"""What a budget is told to have beyond an estimate."""
 
 
 class Progress(Protocol):
@@ -62,24 +61,36 @@ class Conductor:
     devices: Sequence[DeviceInfo]
     recorder: Recorder
     progress: Progress
-    _seconds: dict[tuple[str, str], float] = field(default_factory=dict)
-    _digests: dict[tuple[str, str], str] = field(default_factory=dict)
-    _roofs: dict[str, KernelJob] = field(default_factory=dict)
-    _bandwidths: dict[str, float] = field(default_factory=dict)
+    _planner: Planner = field(init=False)
+    _measuring: float | None = None
+    _smallest_budget: float | None = None
     _deaths: int = 0
+
+    def __post_init__(self) -> None:
+        self._planner = Planner(self.settings, self.devices)
 
     def compare(self, contests: Sequence[Contest]) -> Run:
         """Everything an A/B comparison needs; what was measured is kept whatever happens."""
-        started = time.monotonic()
+        budget = Budget(self.settings.budget)
         reason = "an error"
         try:
             ready = [contest.with_twin() for contest in self.verify(contests)]
             ready = self.calibrate([c for c in ready if c.can_be_compared()])
-            reason = self.measure([c for c in ready if c.can_be_compared()], started)
+            ready = [c for c in ready if c.can_be_compared()]
+            reason = self.measure(ready, budget)
+            if reason == "complete":
+                self.check_alone(ready, budget)
         except KeyboardInterrupt:
             reason = "interrupted"
         finally:
-            self.recorder.add(Ended(reason=reason, seconds=time.monotonic() - started))
+            self.recorder.add(
+                Ended(
+                    reason=reason,
+                    seconds=budget.spent(),
+                    measuring_seconds=self._measuring,
+                    smallest_budget=self._smallest_budget,
+                )
+            )
             self.recorder.close()
         return self.recorder.run()
 
@@ -99,16 +110,56 @@ class Conductor:
             left = [contest for contest in left if contest.can_be_compared()]
         return left
 
-    def measure(self, contests: Sequence[Contest], started: float) -> str:
-        """Block after block until all arms are decided or no look is left; returns why it ended."""
-        left = list(contests)
-        looks = self.settings.looks
+    def measure(self, contests: list[Contest], budget: Budget) -> str:
+        """Blocks until all arms are decided or no look is left; returns why it ended.
+
+        Arms that fail leave `contests`. Nothing is begun that cannot reach a verdict within the
+        budget, by what calibration took.
+        """
+        if contests and budget.seconds is not None:
+            needed = MIN_BLOCKS * self._planner.block_seconds(contests)
+            if not budget.holds(needed):
+                self._smallest_budget = round_up(budget.spent() + _MARGIN * needed)
+                return TOO_SMALL
+        begun = time.monotonic()
+        try:
+            return self._measure_blocks(contests, budget)
+        finally:
+            self._measuring = time.monotonic() - begun
+
+    def check_alone(self, contests: Sequence[Contest], budget: Budget) -> None:
+        """One arm, drawn, and the baseline, each in a process that holds nothing but the roof.
+
+        Not with --quick, nor where the budget cannot hold it.
+        """
+        candidates = [
+            (contest, job.arm)
+            for contest in contests
+            if all(self._planner.has_roof(job.device) for job in contest.jobs)
+            for job in contest.jobs
+            if job.arm not in (contest.baseline, TWIN)
+        ]
+        if self.settings.quick or not candidates:
+            return
+        contest, drawn = random.Random(f"alone {self.settings.seed}").choice(candidates)
+        requests = {arm: self._planner.alone(contest, arm) for arm in (drawn, contest.baseline)}
+        if not budget.holds(self._planner.block_seconds([contest]) * len(requests)):
+            return
+        self.progress.stage("alone", len(requests))
+        for arm, request in requests.items():
+            if not self._measure_alone(contest.case, arm, request):
+                return
+            self.progress.advance(arm)
+
+    def _measure_blocks(self, left: list[Contest], budget: Budget) -> str:
+        looks, before = self.settings.looks, budget.spent()
         self.progress.stage("measure", looks[-1])
         block, done, longest = 0, 0, 0.0
         while left and done < looks[-1]:
             begun = time.monotonic()
-            budget = self.settings.budget
-            if budget is not None and done and begun - started + longest > budget:
+            if done and not budget.holds(longest):
+                if done < MIN_BLOCKS:
+                    self._smallest_budget = round_up(before + MIN_BLOCKS * longest)
                 return "budget"
             if done in looks and all_decided(summarise(self.recorder.run())):
                 break
@@ -119,7 +170,7 @@ class Conductor:
                 break
             block += 1
             longest = max(longest, time.monotonic() - begun)
-            left = [contest for contest in left if contest.can_be_compared()]
+            left[:] = [contest for contest in left if contest.can_be_compared()]
         failed = self._deaths >= _UNEXPLAINED_DEATHS
         return "the device failed without an arm to charge" if failed else "complete"
 
@@ -153,7 +204,7 @@ class Conductor:
                     self.progress.advance(f"{message.case} {message.arm}")
                 if isinstance(message, Verified) and message.passed:
                     passed.add(message.arm)
-                    self._digests[message.case, message.arm] = message.digest
+                    self._planner.digests[message.case, message.arm] = message.digest
                 elif isinstance(message, Failed | Verified):
                     out.add(message.arm)
         except WorkerDiedError as death:
@@ -164,19 +215,13 @@ class Conductor:
 
     def _calibrate_once(self, contests: list[Contest], candidates: list[KernelJob]) -> bool:
         """One worker's calibration; False if it died: try again without what killed it."""
-        cases = [
-            self._case_block(c, tuple(candidates) if c is contests[0] else ()) for c in contests
-        ]
-        self._bandwidths.clear()
-        request = Calibrate(
-            devices=self._devices_of(contests), cases=tuple(cases), seed=self.settings.seed
-        )
+        request = self._planner.calibration(contests, candidates)
         try:
-            for message in converse(request):
+            for message in self._time_start_up(request):
                 if isinstance(message, Calibrated):
-                    self._seconds[message.case, message.arm] = message.seconds
+                    self._planner.seconds[message.case, message.arm] = message.seconds
                 elif isinstance(message, RoofMeasured):
-                    self._keep_fastest(message, candidates)
+                    self._planner.keep_fastest(message, candidates)
                 if isinstance(message, Calibrated | RoofMeasured | Failed):
                     self.recorder.add(message)
                     self.progress.advance()
@@ -189,24 +234,23 @@ class Conductor:
             return False
         return True
 
-    def _keep_fastest(self, message: RoofMeasured, candidates: list[KernelJob]) -> None:
-        if message.bandwidth <= self._bandwidths.get(message.device, 0.0):
-            return
-        self._bandwidths[message.device] = message.bandwidth
-        (job,) = [
-            job for job in candidates if (job.arm, job.device) == (message.arm, message.device)
-        ]
-        label = roof_label(job.device, len(self.devices))
-        self._roofs[job.device] = msgspec.structs.replace(job, arm=label)
+    def _time_start_up(self, request: Calibrate) -> Iterator[Message]:
+        """A calibration's messages; what passes before arms are timed, a block needs as well."""
+        roofs = {roof.arm for case in request.cases for roof in case.roofs}
+        since, starting = time.monotonic(), True
+        self._planner.start_up = 0.0
+        for message in converse(request):
+            now = time.monotonic()
+            self._planner.start_up += now - since if starting else 0.0
+            since = now
+            if isinstance(message, Doing):
+                starting = message.stage != "calibrate" and message.arm not in roofs
+            yield message
 
     def _run_block(self, contests: list[Contest], block: int) -> bool:
         """One fresh process; True if it ended well."""
-        cases = tuple(self._planned(contest, block) for contest in contests)
-        request = Block(
-            devices=self._devices_of(contests), block=block, cases=cases, seed=self.settings.seed
-        )
         try:
-            for message in converse(request):
+            for message in converse(self._planner.block(contests, block)):
                 if isinstance(message, Sample | BlockDone | Failed):
                     self.recorder.add(message)
                 if isinstance(message, Failed):
@@ -215,58 +259,41 @@ class Conductor:
                     self._drop(contests, message.case, message.arm)
         except WorkerDiedError as death:
             self._charge(death, contests[0].case)
-            self._roofs = {d: job for d, job in self._roofs.items() if job.arm != death.doing.arm}
+            self._planner.drop_roof(death.doing.arm)
             self._drop(contests, death.doing.case, death.doing.arm)
             return False
         return True
 
-    def _planned(self, contest: Contest, block: int) -> CaseBlock:
-        """The plan of one case in one block: lengths by time, orders going on from the last."""
-        case_block = self._case_block(contest, tuple(self._roofs.values()))
-        arms = (*contest.labels, *(roof.arm for roof in case_block.roofs))
-        case = contest.case.id
-        lengths = {arm: plan_lengths(self._seconds[case, arm]) for arm in contest.labels}
-        for roof in case_block.roofs:
-            pool = contest.layouts[roof.device].pool_bytes
-            lengths[roof.arm] = plan_lengths(pool / self._bandwidths[roof.device])
-        settings = self.settings
-        slots = plan_slots(arms, lengths, block=block, passes=settings.passes, seed=settings.seed)
-        digests = {arm: self._digests.get((case, arm), "") for arm in contest.labels}
-        digests[TWIN] = digests.get(contest.baseline, "")
-        loaded = draw_load_order(contest.labels, settings.seed, block, contest.case)
-        by_label = {job.arm: job for job in contest.jobs}
-        return msgspec.structs.replace(
-            case_block,
-            jobs=tuple(by_label[label] for label in loaded),
-            slots=slots,
-            digests=digests,
-            padding=draw_padding(settings.seed, block, contest.case),
-        )
-
-    def _case_block(self, contest: Contest, roofs: tuple[KernelJob, ...]) -> CaseBlock:
-        used = {job.device for job in contest.jobs}
-        return CaseBlock(
-            case=contest.case,
-            layouts={d: layout for d, layout in contest.layouts.items() if d in used},
-            jobs=contest.jobs,
-            roofs=tuple(roof for roof in roofs if roof.device in used),
-        )
-
-    def _devices_of(self, contests: Iterable[Contest]) -> tuple[DeviceInfo, ...]:
-        used = {job.device for contest in contests for job in contest.jobs}
-        return tuple(device for device in self.devices if device.id in used)
+    def _measure_alone(self, case: Case, arm: str, request: Block) -> bool:
+        """Its samples are kept apart from those of blocks; what fails here has failed."""
+        try:
+            for message in converse(request):
+                if isinstance(message, Sample):
+                    self.recorder.add(Alone(arm=arm, sample=message))
+                    if message.correct is False:
+                        message = Failed(case=case.id, arm=arm, stage="alone", reason=_CHANGED)
+                if isinstance(message, Failed):
+                    self.recorder.add(message)
+                    return False
+        except WorkerDiedError as death:
+            self._charge(death, case, " alone")
+            return False
+        return True
 
     def _drop(self, contests: list[Contest], case: str, arm: str) -> None:
         contests[:] = [
             contest.without(arm) if contest.case.id == case else contest for contest in contests
         ]
 
-    def _charge(self, death: WorkerDiedError, case: Case) -> None:
+    def _charge(self, death: WorkerDiedError, case: Case, how: str = "") -> None:
         doing: Doing = death.doing
         if not doing.arm:
             self._deaths += 1
         self.recorder.add(
             Charged(
-                stage=doing.stage, case=doing.case or case.id, arm=doing.arm, reason=death.reason
+                stage=doing.stage + how,
+                case=doing.case or case.id,
+                arm=doing.arm,
+                reason=death.reason,
             )
         )

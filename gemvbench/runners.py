@@ -33,12 +33,13 @@ class Runner(Protocol):
 
 
 class RoofRunner:
-    """A bare read of all pools of weights, in one launch each."""
+    """A bare read of all pools of weights, or of the first part of each, in one launch each."""
 
     def __init__(
         self, backend: Backend, pools: Sequence[tuple[Buffer, int]], kernel: Kernel, job: KernelJob
     ) -> None:
         self._backend = backend
+        sizes = [min(size, job.read_bytes or size) // 4 * 4 for _, size in pools]
         sink = backend.alloc(4 * job.workgroups * job.workgroup_size)
         self._launches = [
             Launch(
@@ -47,9 +48,9 @@ class RoofRunner:
                 job.workgroup_size,
                 (pool, sink, np.uint64(size // 4), np.uint64(0)),
             )
-            for pool, size in pools
+            for (pool, _), size in zip(pools, sizes, strict=True)
         ]
-        self.bytes_per_call = sum(size // 4 * 4 for _, size in pools)
+        self.bytes_per_call = sum(sizes)
 
     def run(self, calls: int) -> None:
         self._backend.run(self._launches * calls)

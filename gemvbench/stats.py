@@ -3,7 +3,8 @@
 Arrays are log seconds per call [blocks, passes] of one arm, NaN where nothing was measured.
 
 Within a pass: log(baseline) - log(arm), the baseline being the mean log of base and twin. A pair
-with a slow measurement is set aside; clean pairs carry the verdict, all pairs stand beside it.
+in which some measurements are slow and some are not is set aside; the others, the clean pairs,
+carry the verdict, and all pairs stand beside it.
 Within a block: the Hodges-Lehmann estimate over its passes (median of the Walsh averages;
 Hodges and Lehmann, Ann. Math. Stat. 34, 1963). Over blocks: Student's t interval, at the
 level divided by the number of arms compared with one baseline and by the number of looks
@@ -34,6 +35,9 @@ VOID_LEVEL = 0.999
 MODES_LEVEL = 0.95
 """Level of the sign test on slow measurements. It can only take a verdict away."""
 
+MODES = "modes: one of the two is slow more often than the other"
+"""The reason that an unlike number of slow measurements gives."""
+
 SLOW = 1.18
 """A measurement this many times above its arm's lower quartile is slow (S2's mode was 19)."""
 
@@ -54,15 +58,20 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        return math.exp(self.estimate)
+        return _exp(self.estimate)
 
     @property
     def ci(self) -> tuple[float, float]:
-        return math.exp(self.low), math.exp(self.high)
+        return _exp(self.low), _exp(self.high)
 
     @property
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0
+
+
+def _exp(value: float) -> float:
+    """Infinite where it overflows: over two blocks, for many arms and looks, it does."""
+    return math.exp(value) if value < 700 else math.inf
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +92,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     all_pairs: Interval
     pairs: int
     removed: int
-    """Pairs set aside, of `pairs`, because a measurement in them is slow."""
+    """Pairs set aside, of `pairs`, because they mix a slow measurement with others."""
 
 
 def judge(arm: Array, base: Array, twin: Array | None, rule: Rule) -> Judgement:
@@ -96,7 +105,7 @@ def judge(arm: Array, base: Array, twin: Array | None, rule: Rule) -> Judgement:
     verdict, reason = decide(interval, rule.min_effect)
     if verdict in ("FASTER", "SLOWER", "SAME") and modes_differ(arm, bases):
         verdict = "UNDECIDED"
-        reason = "modes: one of the two is slow more often than the other"
+        reason = MODES
     return Judgement(
         verdict=verdict,
         reason=reason or "",
@@ -114,9 +123,14 @@ def pair_effects(arm: Array, bases: Sequence[Array]) -> Array:
 
 
 def clean_effects(arm: Array, bases: Sequence[Array]) -> Array:
-    """Effects of the pairs in which no measurement is slow; NaN for the others."""
-    slow = np.any([is_slow(logs) for logs in (arm, *bases)], axis=0)
-    return np.where(slow, np.nan, pair_effects(arm, bases))
+    """Effects of the pairs within one mode; NaN where some measurements are slow and some not.
+
+    A pair whose measurements are all slow is kept: what slows all of them alike is drift, which
+    the pair takes out, and setting it aside would cost whole blocks.
+    """
+    slow = [is_slow(logs) for logs in (arm, *bases)]
+    mixed = np.any(slow, axis=0) & ~np.all(slow, axis=0)
+    return np.where(mixed, np.nan, pair_effects(arm, bases))
 
 
 def is_slow(logs: Array) -> NDArray[np.bool_]:

@@ -13,7 +13,18 @@ from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend, Kernel
 from gemvbench.case import Gemv
 from gemvbench.errors import CompileError
-from gemvbench.messages import Check, Doing, Failed, HostJob, Job, KernelJob, Message, Verified, Verify
+from gemvbench.jobs import short_digest
+from gemvbench.messages import (
+    Check,
+    Doing,
+    Failed,
+    HostJob,
+    Job,
+    KernelJob,
+    Message,
+    Verified,
+    Verify,
+)
 from gemvbench.plan import plan_layout
 from gemvbench.runners import HostRunner, make_host_runner
 from gemvbench.workspace import ARGUMENTS, Workspace
@@ -69,6 +80,7 @@ class Verifier:
                 arm=subject.job.arm,
                 checks=tuple(subject.checks),
                 digest=subject.digest,
+                binary=self._binary_digest(subject),
             )
 
     def _make_subject(self, job: Job) -> _Subject:
@@ -84,6 +96,12 @@ class Verifier:
         return _Subject(
             job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
         )
+
+    def _binary_digest(self, subject: _Subject) -> str:
+        """Of a cubin alone: binaries of OpenCL differ from build to build of the same source."""
+        if subject.kernel is None or self.backend.info.backend != "cuda":
+            return ""
+        return short_digest(subject.kernel.binary)
 
     def _exact_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
         yield self._doing("inputs")

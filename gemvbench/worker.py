@@ -26,6 +26,7 @@ from gemvbench.errors import UserError
 from gemvbench.messages import (
     Calibrate,
     DeviceFound,
+    Doing,
     ListDevices,
     Message,
     Refused,
@@ -46,6 +47,9 @@ def main() -> None:
     channel = _take_stdout()
     encoder = msgspec.json.Encoder()
     for message in _answer_or_refuse(request):
+        if isinstance(message, Doing):
+            said = os.fstat(sys.stderr.fileno()).st_size
+            message = msgspec.structs.replace(message, said=said)
         channel.write(encoder.encode(message) + b"\n")
         channel.flush()
     sys.stderr.flush()

@@ -16,7 +16,7 @@ import pytest
 
 from gemvbench import cli, process, run, worker
 from gemvbench.backend.script import FAKE_SCRIPT, ScriptedDevice
-from gemvbench.commands import roof, selection
+from gemvbench.commands import roof, selection, selftest
 from gemvbench.device import DeviceInfo
 from gemvbench.folders import HOME
 from gemvbench.messages import Message, Request
@@ -150,5 +150,5 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for message in worker.answer(sent):
             yield msgspec.json.decode(encoder.encode(message), type=Message)
 
-    for module in (run, selection, roof):
+    for module in (run, selection, roof, selftest):
         monkeypatch.setattr(module, "converse", converse)

@@ -177,14 +177,6 @@ def test_dry_run_prints_the_plan_and_measures_nothing(gemvbench: Run, tmp_path: 
     assert [tuple(first[i : i + 4]) for i in range(0, 24, 4)] == orders
 
 
-def test_a_budget_ends_the_run_in_time(gemvbench: Run) -> None:
-    short = ab(gemvbench, "--arm", "pack2", "--quick", "--budget", "0.01s")
-    assert short.code == 0
-    assert short.json["ended"] == "budget"
-    assert short.results()["pack2"]["verdict"] == "UNDECIDED"
-    assert 1 <= short.results()["pack2"]["blocks"] < 6
-
-
 def test_hot_is_another_regime(gemvbench: Run, script: Write) -> None:
     script(PLANTED)
     answer = ab(gemvbench, "--arm", "block64", "--regime", "hot", "--quick")

@@ -166,6 +166,18 @@ def test_drivers_that_hang_at_listing(
     assert gemvbench("devices").code == 4
 
 
+def test_reading_the_pools_of_a_selftest_kills_the_worker(gemvbench: Run, script: Write) -> None:
+    """Charged, said, and the comparison goes on."""
+    half = {"entry": "read_chunked", "words": str((1 << 19) // 4)}
+    speeds = [{"match": {"entry": "read_chunked"}, "gbps": 0.6}, {"gbps": 0.3}]
+    script(speeds, faults=[{"match": half, "fault": "crash"}])
+    answer = gemvbench("selftest", "--shape", "512x1000", "--budget", "1s", "--format", "json")
+    assert answer.code == 4
+    texts = {finding["check"]: finding["text"] for finding in answer.json["findings"]}
+    assert "could not be read: the process ended with signal SIGABRT" in texts["regime"]
+    assert [each["found"] for each in answer.json["planted"]][-1] is True
+
+
 def wait_for(text: bytes, record: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
     while not (record.exists() and text in record.read_bytes()):

@@ -65,6 +65,12 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("sweep", "--family", "nope"), 2, "--family 'nope' is unknown"),
     (("sweep", "--family", "cpu"), 2, "needs the axes to vary"),
     (("report", "absent.jsonl"), 2, "cannot be read"),
+    (("simulate", "--model", "calm"), 2, "--model 'calm' is unknown; use iid-0.1"),
+    (("simulate", "--runs", "0"), 2, "--runs 0 has to be 1 or more"),
+    (("simulate", "--jobs", "0"), 2, "--jobs 0"),
+    (("simulate", "--noise", "nil"), 2, "--noise 'nil'"),
+    (("simulate", "--offset", "-1%"), 2, "--offset"),
+    (("simulate", "--plots", "/nowhere"), 2, "there is no such folder"),
 ]
 
 
@@ -158,10 +164,10 @@ def test_project_defaults(gemvbench: Run) -> None:
         '[tool.gemvbench]\nconfidence = 0.95\nmin-effect = "5%"\nformat = "json"\n'
         f'seed = 7\nquick = true\narm = "pack2"\nshape = ["{SHAPE}"]\nbudget = 600\n'
     )
-    answer = gemvbench("ab", "--budget", "0.01")
+    answer = gemvbench("ab")
     data = answer.json
     assert (data["confidence"], data["min_effect"], data["seed"]) == (0.95, 0.05, 7)
-    assert data["ended"] == "budget"
+    assert "The budget of 0.01 s" in gemvbench("ab", "--budget", "0.01").err
     assert set(answer.results()) == {"base", "aa", "pack2"}
     assert gemvbench("ab", "--format", "csv", "--confidence", "0.9").out.startswith("case,arm")
 

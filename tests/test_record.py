@@ -11,7 +11,8 @@ from records import CASE, make_header, make_samples, times, verified
 
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import BlockDone, Calibrated, Failed, Leg, RoofMeasured, Sample
-from gemvbench.record import Charged, Ended, Line, Recorder, default_path, read_record
+from gemvbench.reading import read_record
+from gemvbench.record import Charged, Ended, Line, Recorder, default_path
 
 LINES: list[Line] = [
     verified("base"),
@@ -41,7 +42,7 @@ def test_round_trip(record: Path) -> None:
     run = read_record(record)
     assert run.header == make_header()
     assert list(run.lines) == LINES
-    assert not run.truncated
+    assert run.damage == ()
 
 
 def test_lines_are_on_disk_at_once(tmp_path: Path) -> None:
@@ -63,7 +64,9 @@ def test_samples_keep_everything(record: Path) -> None:
 def test_a_truncated_last_line_is_dropped_and_noted(record: Path, cut: int) -> None:
     record.write_bytes(record.read_bytes()[: -1 - cut])
     run = read_record(record)
-    assert run.truncated
+    assert run.damage == (
+        f"Left out: the last line of {record}, number {len(LINES) + 1}, which is cut short.",
+    )
     assert list(run.lines) == LINES[:-1]
 
 
@@ -83,8 +86,6 @@ def refused(path: Path) -> UserError:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda lines: [*lines[:3], b"garbage", *lines[3:]],
-        lambda lines: [*lines[:3], b'{"type":"Unknown"}', *lines[3:]],
         lambda lines: [b"\xff\x00", *lines],
         lambda lines: [lines[0][:50]],
         lambda lines: lines[1:],

@@ -246,13 +246,16 @@ def test_the_sign_test_counts_blocks(blocks: int, differ: bool) -> None:
     assert not modes_differ(base, [base])
 
 
-def test_a_run_that_is_slow_throughout_a_block_loses_the_block() -> None:
+def test_a_block_slow_throughout_is_drift_and_kept() -> None:
     draw = np.random.default_rng(5)
     arm, base, twin = (logs_of(draw, 6) for _ in range(3))
     for logs in (arm, base, twin):
         logs[2] += 0.5
     found = judge(arm - 0.02, base, twin, RULE)
-    assert (found.verdict, found.interval.blocks) == ("UNDECIDED", 5)
+    assert (found.verdict, found.interval.blocks, found.removed) == ("FASTER", 6, 0)
+    arm[2] -= 0.5
+    found = judge(arm - 0.02, base, twin, RULE)
+    assert (found.verdict, found.interval.blocks, found.removed) == ("UNDECIDED", 5, 6)
     assert found.all_pairs.blocks == 6
 
 

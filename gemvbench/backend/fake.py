@@ -60,6 +60,8 @@ class FakeBackend:
     _builds: int = 0
     _history: int = 0
     _clock: float = 0.0
+    _loaded: list[Mapping[str, str]] = field(default_factory=list)
+    _last: Mapping[str, str] = field(default_factory=dict)
     _seen: Counter[int] = field(default_factory=Counter)
     _offsets: dict[int, float] = field(default_factory=dict)
 
@@ -74,6 +76,8 @@ class FakeBackend:
             raise CompileError(_log(text, f"there is no kernel {entry!r}"))
         self._builds += 1
         programme = Programme(ENTRIES.get(entry, ENTRIES["gemv_row"]), constants)
+        if programme.is_gemv:
+            self._loaded.append(facts)
         return Kernel(entry, _Build(programme, facts, self._builds), text.encode())
 
     def alloc(self, size: int) -> Memory:
@@ -111,13 +115,14 @@ class FakeBackend:
         return Timing(
             timeline=timeline,
             kernel=kernel if speed.kernel_times else None,
-            host=timeline,
+            host=timeline * speed.host_clock,
             enqueue=0.0 if speed.queued_ahead else timeline,
             queued_ahead=speed.queued_ahead,
         )
 
     def state(self) -> GpuState | None:
-        return None
+        clock = self.script.speed(self._last).sm_mhz
+        return None if clock is None else GpuState(sm_mhz=clock)
 
     def _launch(self, launches: Sequence[Launch], stage: Stage) -> None:
         """Run the last launch of each kernel on each output: those before write the same rows."""
@@ -130,6 +135,7 @@ class FakeBackend:
                 kinds.discard("wrong_when_timed")
             _fail(kinds)
             _execute(launch, kinds)
+        self._last = _facts(launches[0])
         self._remember(stage, len(launches), launches[0].kernel.handle.number)
 
     def _times(self, launches: Sequence[Launch]) -> tuple[float, float]:
@@ -144,11 +150,15 @@ class FakeBackend:
             factor = math.exp(draw.gauss(0, 1) * speed.noise)
             factor *= math.exp(self._offset(build.number) * speed.offset)
             factor *= 1 + speed.drift * self._clock
+            factor *= speed.company if self._has_company(build) else 1.0
             factor *= speed.slow_factor if draw.random() < speed.slow_probability else 1.0
             own = build.programme.bytes_moved(launch) / (speed.gbps * 1e9)
             kernel += counts[kind] * own * factor
             timeline += counts[kind] * (own * factor + speed.overhead)
         return timeline, kernel
+
+    def _has_company(self, build: _Build) -> bool:
+        return any(facts != build.facts for facts in self._loaded)
 
     def _offset(self, number: int) -> float:
         """A standard normal number of one kernel in this process."""

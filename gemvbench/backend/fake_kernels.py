@@ -96,13 +96,17 @@ class Programme:
     entry: Entry
     constants: Mapping[str, str]
 
+    @property
+    def is_gemv(self) -> bool:
+        return self.entry.names == _SIZES
+
     def execute(self, launch: Launch) -> None:
         self.entry.execute(self.constants, launch)
 
     def sizes(self, launch: Launch) -> dict[str, str]:
-        """k and n of a launch, where it has them."""
+        """k, n and words of a launch, where it has them."""
         numbers = self.numbers(launch)
-        return {name: str(numbers[name]) for name in ("k", "n") if name in numbers}
+        return {name: str(numbers[name]) for name in ("k", "n", "words") if name in numbers}
 
     def numbers(self, launch: Launch) -> dict[str, int]:
         values = launch.args[len(launch.args) - len(self.entry.names) :]

@@ -5,8 +5,8 @@
      "rules": [{"match": {"PACK": "2"}, "gbps": 12, "noise": 0.003}, {"gbps": 10}],
      "faults": [{"match": {"PACK": "3"}, "fault": "hang", "stage": "compile"}]}
 
-`match` compares texts: "entry", "device", any constant of the kernel, and, at a launch, "k"
-and "n". Of the rules that match, the first that names a value gives it.
+`match` compares texts: "entry", "device", any constant of the kernel, and, at a launch, "k",
+"n" and the "words" of a bare read. Of the rules that match, the first that names a value gives it.
 """
 
 from __future__ import annotations
@@ -91,6 +91,12 @@ class Speed(_Strict, frozen=True, kw_only=True):
     """Growth of the time per second of device time spent in the process."""
     slow_probability: float = 0.0
     slow_factor: float = 2.0
+    company: float = 1.0
+    """Factor of the time while the process has loaded a GEMV kernel with other constants too."""
+    host_clock: float = 1.0
+    """Seconds on the host's clock for each second on the device's."""
+    sm_mhz: int | None = None
+    """Clock that the device tells after it ran the kernel; None where it tells nothing."""
     queued_ahead: bool = True
     kernel_times: bool = True
 
@@ -106,6 +112,9 @@ class Rule(_Strict, frozen=True, kw_only=True):
     drift: float | None = None
     slow_probability: float | None = None
     slow_factor: float | None = None
+    company: float | None = None
+    host_clock: float | None = None
+    sm_mhz: int | None = None
     queued_ahead: bool | None = None
     kernel_times: bool | None = None
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
+from gemvbench.budget import TOO_SMALL
+from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import prepare
@@ -17,7 +19,8 @@ from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
 from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
-from gemvbench.report.comparison import comparison_document, ended
+from gemvbench.report.closing import refusal
+from gemvbench.report.comparison import comparison_document
 from gemvbench.report.dry import dry_document
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
@@ -35,7 +38,7 @@ def run_ab(options: argparse.Namespace) -> Exit:
     if not options.arm:
         raise UserError("ab needs at least one --arm, for example `gemvbench ab --arm pack2`.")
     arms = [parse_arm(text) for text in options.arm]
-    baseline = parse_arm(options.baseline or "base")
+    baseline = parse_arm(options.baseline or default_baseline(options.op))
     return _compare(options, arms, baseline, {})
 
 
@@ -77,7 +80,7 @@ def _compare(
     baseline: Arm,
     cells: Cells,
 ) -> Exit:
-    path = _record_path(options)
+    path = record_path(options)
     setup = prepare(options, [baseline, *arms], make_settings(options))
     if len({choice.label for choice in setup.contests[0].choices}) == 1:
         raise UserError(
@@ -96,11 +99,14 @@ def _compare(
     summary = summarise(run)
     if recorder.is_kept:
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    code = exit_code(summary, fail_on_slower=options.fail_on_slower)
+    if code == Exit.USAGE:
+        raise UserError(refusal(summary))
     emit(comparison_document(summary), options)
-    return exit_code(summary, fail_on_slower=options.fail_on_slower)
+    return code
 
 
-def _record_path(options: argparse.Namespace) -> Path:
+def record_path(options: argparse.Namespace) -> Path:
     """Where the samples go. Raises UserError rather than write over an earlier record."""
     if not options.record:
         return default_path(options.command)
@@ -167,8 +173,10 @@ def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG
+    if summary.ended == TOO_SMALL:
+        return Exit.USAGE
     compared = any(result.ratio is not None for result in arms)
-    stopped = ended(summary) not in ("complete", "budget")
+    stopped = summary.ended not in ("complete", "budget")
     if stopped or summary.void or "INVALID" in verdicts or not compared:
         return Exit.NO_DEVICE
     slower = (r.verdict == "SLOWER" and "small" not in r.flags for r in arms)

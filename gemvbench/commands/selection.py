@@ -14,6 +14,8 @@ from gemvbench.backend import icd
 from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
+from gemvbench.cases import Case
+from gemvbench.commands.attention import attention_cases, refuse_attention_options
 from gemvbench.commands.output import warn
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
@@ -82,12 +84,15 @@ def choose_device(devices: Mapping[str, DeviceInfo], wanted: str | None) -> Devi
     return find_device(devices, wanted)
 
 
-def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv, ...]:
+def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Case, ...]:
     """Cases from --shape, --model, or a default set that ends within about a minute.
 
     Raises:
         UserError: both given, a malformed shape, an unknown model or type, or none left.
     """
+    if options.op != "gemv":
+        return pick_cases(attention_cases(options, device), options.pick)
+    refuse_attention_options(options)
     if options.model and options.shape:
         raise UserError("--model and --shape exclude each other; give one of them.")
     if options.shape:
@@ -110,13 +115,15 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv,
         )
         for k, n in dict.fromkeys(shapes)
     ]
-    return _pick(cases, options.pick)
+    return pick_cases(cases, options.pick)
 
 
-def with_spare_rows(cases: Sequence[Gemv], arms: Sequence[Arm]) -> tuple[Gemv, ...]:
-    """The cases with as many spare rows as the arm with most extra ones reads."""
+def with_spare_rows(cases: Sequence[Case], arms: Sequence[Arm]) -> tuple[Case, ...]:
+    """The cases of gemv with as many spare rows as the arm with most extra ones reads."""
     return tuple(
         msgspec.structs.replace(case, spare=max(extra_rows(arm, case.n) for arm in arms))
+        if isinstance(case, Gemv)
+        else case
         for case in cases
     )
 
@@ -145,7 +152,12 @@ def parse_share(option: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def _pick(cases: list[Gemv], pattern: str | None) -> tuple[Gemv, ...]:
+def pick_cases(cases: Sequence[Case], pattern: str | None) -> tuple[Case, ...]:
+    """The cases whose id matches.
+
+    Raises:
+        UserError: no regular expression, or one that matches none of them.
+    """
     if pattern is None:
         return tuple(cases)
     try:

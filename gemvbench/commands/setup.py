@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gemvbench import __version__
 from gemvbench.arm import Arm
+from gemvbench.commands.attention import check_operation
 from gemvbench.commands.output import warn
 from gemvbench.commands.selection import (
     choose_cases,
@@ -53,8 +54,8 @@ def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
     """
-    if not 0 <= settings.seed < 2**32:
-        raise UserError(f"--seed {settings.seed} has to lie between 0 and {2**32 - 1}.")
+    check_seed(settings.seed)
+    check_operation(arms, options.op)
     devices = find_devices()
     device = choose_device(devices, options.device)
     cases = with_spare_rows(choose_cases(options, device), arms)
@@ -63,6 +64,12 @@ def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings
     _refuse_if_nothing_fits(contests)
     used = {entrant.device.id: entrant.device for entrant in entrants}
     return Setup(settings, contests, tuple(used.values()), entrants[0].label)
+
+
+def check_seed(seed: int) -> None:
+    """Raises UserError for one that the generator of inputs does not take."""
+    if not 0 <= seed < 2**32:
+        raise UserError(f"--seed {seed} has to lie between 0 and {2**32 - 1}.")
 
 
 def _refuse_if_nothing_fits(contests: Sequence[Contest]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
 from gemvbench.commands.output import check_output, emit
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import Exit, UserError
+from gemvbench.errors import Exit
 from gemvbench.models import Model, catalogue
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -67,19 +67,18 @@ def run_list(options: argparse.Namespace) -> Exit:
 
 def run_report(options: argparse.Namespace) -> Exit:
     """The results of a record, in any format."""
-    from gemvbench.record import read_record
+    from gemvbench.reading import read_record
     from gemvbench.report.comparison import comparison_document
+    from gemvbench.report.selftest_document import selftest_document
     from gemvbench.results import summarise
+    from gemvbench.selftest import examine
 
     check_output(options)
     run = read_record(Path(options.record))
-    try:
+    if run.header.settings.command == "selftest":
+        document = selftest_document(examine(run))
+    else:
         document = comparison_document(summarise(run))
-    except (ArithmeticError, LookupError, ValueError) as error:
-        raise UserError(
-            f"{options.record} holds values that no run writes ({error}); it is damaged, and no "
-            "result is read from it."
-        ) from error
     emit(document, options)
     return Exit.OK
 

@@ -25,3 +25,5 @@ class Document:
     sections: tuple[Section, ...]
     data: Any
     records: Sequence[dict[str, Any]]
+    markdown: str = ""
+    """The whole text as Markdown, where that is not the sections as they stand."""

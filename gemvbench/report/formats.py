@@ -20,6 +20,8 @@ VERDICT_STYLES = {
     "FAILED": "bold red",
     "INVALID": "bold red",
     "DECLINED": "dim",
+    "PASSED": "green",
+    "UNCLEAR": "yellow",
 }
 
 
@@ -76,10 +78,13 @@ def _width() -> int:
 
 
 def _as_markdown(document: Document) -> str:
-    return "\n\n".join(filter(None, map(_section_markdown, document.sections))) + "\n"
+    if document.markdown:
+        return document.markdown
+    return "\n\n".join(filter(None, map(section_markdown, document.sections))) + "\n"
 
 
-def _section_markdown(section: Section) -> str:
+def section_markdown(section: Section) -> str:
+    """Its title as a heading, then text and table."""
     parts = [f"### {section.title}" if section.title else "", *section.lead]
     if section.rows:
         lines = [section.columns, tuple("---" for _ in section.columns), *section.rows]

@@ -76,8 +76,11 @@ def _of_pair(summary: Summary, case: str, arm: str, against: str) -> str:
         return min(refused)
     if arm == against:
         return "1.000"
-    interval = summary.views[case].pair(arm, against)
+    view = summary.views[case]
+    interval = view.pair(arm, against)
     if interval is None:
         return "-"
+    if view.unknown(arm) or view.unknown(against):
+        return f"{units.ratio(interval.ratio)} {_MARKS['UNDECIDED']}"
     verdict, _ = decide(interval, summary.run.header.settings.min_effect)
     return f"{units.ratio(interval.ratio)} {_MARKS[verdict]}"

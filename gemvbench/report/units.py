@@ -38,7 +38,7 @@ def interval(ci: tuple[float, float] | None) -> str:
 
 def effect(log_value: float | None) -> str:
     """A half-width or effect on the log scale as a percentage."""
-    if log_value is None or not math.isfinite(log_value):
+    if log_value is None or not math.isfinite(log_value) or log_value > 700:
         return "unknown"
     return f"{math.expm1(log_value):.2%}"
 

@@ -57,6 +57,48 @@ def test_ab_tells_a_clear_difference(device: str) -> None:
     assert results(answer)["aa"]["verdict"] in ("SAME", "UNDECIDED")
 
 
+def test_a_planted_effect_shows_at_its_size(device: str) -> None:
+    """Within what a shared machine can tell: a tenth more rows, a tenth more time."""
+    answer = run(
+        "ab", "--device", device, "--quick", "--baseline", "cpu", "--arm", "cpu+extra100",
+        "--shape", "1024x3000", "--format", "json",
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    planted = results(answer)["cpu+extra100"]
+    assert (planted["verified"], planted["constants"]["EXTRA"]) == (True, 300)
+    assert planted["verdict"] != "FASTER"
+    low, high = planted["all_pairs_ci"]
+    assert low - 0.03 < 1 / 1.1 < high + 0.03
+
+
+def test_verify_planted_rows(device: str) -> None:
+    shapes = ("1x33", "7x101", "250x33", "1000x301")
+    arms = ("pack0+extra100", "pack1+rows2+extra30", "pack2+rows4+extra100", "pack3+extra50",
+            "pack3+rows4+block64+extra100", "cpu+extra100", "cpu+pack4+extra30",
+            "cpu+pack0+accs1+items2+extra50", "cpu")  # fmt: skip
+    words = [w for arm in arms for w in ("--arm", arm)]
+    words += [w for shape in shapes for w in ("--shape", shape)]
+    answer = run("verify", "--device", device, *words, "--format", "json")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    records = json.loads(answer.stdout)
+    assert len(records) == len(arms) * len(shapes)
+    for record in records:
+        assert record["verdict"] == "RIGHT"
+        assert ("extra rows" in record["detail"]) == (record["arm"] != "cpu")
+
+
+def test_a_file_that_writes_no_extra_rows_is_no_planted_arm(device: str) -> None:
+    """A workgroup a row follows the grid; one that stops at n does not plant anything."""
+    arms = [f"{user_arm(name)}+extra100" for name in ("all_right", "last_row_missing")]
+    words = [w for arm in arms for w in ("--arm", arm)]
+    answer = run("verify", "--device", device, "--shape", "96x40", *words, "--format", "json")
+    assert answer.returncode == 3, answer.stderr
+    right, wrong = json.loads(answer.stdout)
+    assert (right["verdict"], wrong["verdict"]) == ("RIGHT", "WRONG")
+    assert "extra rows" in right["detail"]
+    assert "extra rows" in wrong["detail"]
+
+
 def test_two_runtimes_in_the_same_blocks() -> None:
     if not all(map(installed, PACKAGES.values())):
         pytest.skip("needs PoCL and Intel's runtime")

@@ -1,0 +1,100 @@
+"""Whether arms disturb each other: one arm measured alone against the same arm in company.
+
+A clean twin does not prove it: base and twin share whatever the other arms do to them. So once
+per run, one process holds nothing but an arm and the roof, a second one nothing but the
+baseline and the roof. Pure; made from a record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from gemvbench.case_results import CaseView
+from gemvbench.messages import Sample
+from gemvbench.record import Alone, Run
+from gemvbench.stats import Interval, hodges_lehmann
+
+MATTERS = math.log(1.02)
+
+
+class Contamination(msgspec.Struct, frozen=True, kw_only=True):
+    """Ratios baseline / arm, each over the roof of its own process."""
+
+    case: str
+    arm: str
+    alone: float
+    together: float
+    tolerance: float
+    """Half-width, on the log scale, of the interval in which `alone` is to be expected."""
+    contaminated: bool
+    """Whether the two differ by more than that, and by more than 2 %."""
+
+    @property
+    def flag(self) -> str:
+        """How much larger the ratio is in company."""
+        return f"contaminated ({self.together / self.alone - 1:+.1%})"
+
+
+def find_contamination(run: Run, views: Mapping[str, CaseView]) -> Contamination | None:
+    """The check of a run; None where it was not made, or not to its end."""
+    lines = run.of(Alone)
+    by_arm: dict[str, list[Sample]] = defaultdict(list)
+    for line in lines:
+        by_arm[line.arm].append(line.sample)
+    baseline = by_arm.pop(run.header.baseline, [])
+    if not baseline or len(by_arm) != 1:
+        return None
+    ((arm, own),) = by_arm.items()
+    view = views[baseline[0].case]
+    one, other = _against_roof(view, arm, own), _against_roof(view, run.header.baseline, baseline)
+    if one is None or other is None:
+        return None
+    together, alone = one[0].estimate - other[0].estimate, one[1] - other[1]
+    tolerance = _tolerance([one[0], other[0]], run.header.settings.confidence)
+    return Contamination(
+        case=view.case.id,
+        arm=arm,
+        alone=math.exp(alone),
+        together=math.exp(together),
+        tolerance=tolerance,
+        contaminated=abs(alone - together) > max(tolerance, MATTERS),
+    )
+
+
+def _against_roof(
+    view: CaseView, arm: str, samples: Sequence[Sample]
+) -> tuple[Interval, float] | None:
+    """log(roof / arm) over the run's blocks, and in the process that the arm had to itself."""
+    roofs = {sample.arm for sample in samples} - {arm}
+    if len(roofs) != 1:
+        return None
+    (roof,) = roofs
+    together, effects = view.pair(arm, roof), _pass_effects(samples, arm, roof)
+    if together is None or together.blocks < 2 or not effects:
+        return None
+    return together, hodges_lehmann(effects)
+
+
+def _pass_effects(samples: Iterable[Sample], arm: str, roof: str) -> list[float]:
+    logs: dict[int, dict[str, float]] = defaultdict(dict)
+    for sample in samples:
+        if sample.is_usable:
+            logs[sample.pass_][sample.arm] = math.log(sample.seconds)
+    return [of[roof] - of[arm] for of in logs.values() if len(of) == 2]
+
+
+def _tolerance(intervals: Sequence[Interval], confidence: float) -> float:
+    """Half-width of the prediction interval of one more block: t s sqrt(1 + 1/B).
+
+    s holds the spreads of both roof ratios, as if they were independent: alone, they are.
+    """
+    from scipy import stats
+
+    blocks = min(interval.blocks for interval in intervals)
+    spread = math.hypot(*(interval.spread for interval in intervals))
+    quantile = float(stats.t.ppf((1 + confidence) / 2, blocks - 1))
+    return quantile * spread * math.sqrt(1 + 1 / blocks)
