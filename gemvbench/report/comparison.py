@@ -19,6 +19,7 @@ from gemvbench.record import SCHEMA
 from gemvbench.report import units
 from gemvbench.report.claims import claim, claimed
 from gemvbench.report.closing import closing
+from gemvbench.report.contexts import context_sections
 from gemvbench.report.document import Document, Section
 from gemvbench.report.matrix import matrix_sections
 from gemvbench.report.pull_request import pull_request
@@ -56,7 +57,7 @@ class _Json(msgspec.Struct, kw_only=True):
 def comparison_document(summary: Summary) -> Document:
     """All cases of a run, each a section."""
     header = summary.run.header
-    sections = [
+    sections = context_sections(summary) + [
         section
         for case in header.cases
         for section in (*matrix_sections(summary, case.id), _case_section(summary, case.id))
