@@ -56,10 +56,9 @@ def query(case: Attention, seed: int) -> NDArray[np.float32]:
     return q
 
 
-def quantised_query(case: Attention, q: NDArray[np.float32]) -> NDArray[np.float32]:
+def quantise_query(kind: str, q: NDArray[np.float32]) -> NDArray[np.float32]:
     """Q as an arm with the axis q8 sees it: quantised as K's type groups it, FP32 scales."""
-    group = QUANTS if case.k_type == "q8_0" else case.head_dim
-    blocks = q.reshape(case.heads, -1, group)
+    blocks = q.reshape(len(q), -1, QUANTS if kind == "q8_0" else q.shape[1])
     most = np.abs(blocks).max(axis=-1, keepdims=True)
     inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
     rounded: NDArray[np.float32] = np.rint(blocks * inverse) * (most / np.float32(127))

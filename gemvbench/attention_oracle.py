@@ -27,6 +27,8 @@ Doubles = NDArray[np.float64]
 Rows = NDArray[np.uint8]
 
 _U = ROUNDOFF[32]
+_LEAST = 2.0**-126
+"""Smaller weights than the least normal FP32 may be 0."""
 _FAR = 300.0
 """Difference of scores at which exp() is 0 in FP32, with room."""
 
@@ -194,7 +196,7 @@ class Reference:
     @cached_property
     def quantised(self) -> Reference:
         """The same with Q as an arm that quantises it sees it."""
-        q = attention_inputs.quantised_query(self._case, self._q)
+        q = attention_inputs.quantise_query(self._case.k_type, self._q)
         return Reference(self._case, k=self._k, v=self._v, q=q, scale=self._scale)
 
     @cached_property
@@ -230,6 +232,7 @@ class Reference:
         size = weighted_rows(case, v, p * factor, absolute=True)
         whole = weighted_rows(case, v, p, absolute=True)
         roundings = _U * (8 + math.sqrt(case.context)) * whole
+        roundings += _LEAST * weighted_rows(case, v, np.ones_like(p), absolute=True)
         return out, size + drift * np.abs(out) + roundings + value_bound(case, v, p)
 
 
