@@ -10,7 +10,13 @@ import pytest
 from attention import Row, factors, pairwise, verify
 from conftest import make_device
 
+from gemvbench.arm import parse_arm
 from gemvbench.attention_case import Attention
+from gemvbench.attention_verify import AttentionVerifier
+from gemvbench.jobs import choose
+from gemvbench.messages import Layout, Verified, Verify
+from gemvbench.plan import plan_layout
+from gemvbench.spaces import make_space
 
 pytest.importorskip("pyopencl")
 from gemvbench.worker import list_devices, open_backend
@@ -124,3 +130,23 @@ def test_a_mistake_is_seen(
     case = shape(op=op, k_type=kv, v_type=kv, context=200)
     wrong = verify(found, case, [arm], mutation=(piece, instead))
     assert check in wrong[arm]
+
+
+@pytest.mark.parametrize("layout", ["tkd", "ktd"])
+@pytest.mark.parametrize("kv", ["f16", "bf16", "q8_0", "q8_KV"])
+def test_timed_calls_give_the_verified_output(backend: Any, kv: str, layout: str) -> None:
+    """Rotated copies, 16-bit ones made on the device: the same bits as verified."""
+    case = shape(context=50, k_type=kv, v_type=kv, layout=layout, capacity=60)
+    arms = ("per_head", "splitkv")
+    jobs = [job for name in arms if (job := choose(parse_arm(name), name, case, backend.info)[1])]
+    request = Verify(device=backend.info, case=case, jobs=tuple(jobs), siblings=(), seed=3)
+    found = AttentionVerifier(backend, request, case).messages()
+    digests = {message.arm: message.digest for message in found if isinstance(message, Verified)}
+    one = plan_layout(case, "hot", backend.info)
+    space = make_space(backend, case, Layout(turns=3, stride=one.stride), 3, 1 << 16)
+    space.fill()
+    for job in jobs:
+        runner = space.make_runner(job)
+        for calls in (1, 4):
+            assert runner.time(calls).timeline > 0
+            assert runner.output_digest() == digests[job.arm]
