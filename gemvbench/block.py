@@ -25,6 +25,7 @@ from gemvbench.messages import (
     Slot,
 )
 from gemvbench.plan import LONG_LEG_SECONDS
+from gemvbench.rest import rest
 from gemvbench.runners import RoofRunner, Runner
 from gemvbench.spaces import Space, make_space
 from gemvbench.verify import COMPILE_LIMIT
@@ -61,6 +62,8 @@ def run_block(backends: Backends, request: Block, watch: Stopwatch) -> Iterator[
         for slot in case_block.slots:
             if slot.arm in bench.runners:
                 yield bench.doing("measure", slot.arm, _SLOT_LIMIT)
+                if request.rests:
+                    bench.rest(slot)
                 yield bench.measure(request.block, slot)
     yield BlockDone(block=request.block, parts=dict(watch.parts))
 
@@ -111,6 +114,10 @@ class Bench:
                 yield Failed(case=case.id, arm=job.arm, stage="compile", reason=str(error))
             else:
                 self.runners[job.arm] = runner
+
+    def rest(self, slot: Slot) -> None:
+        with self._watch.part("rest"):
+            rest(self.runners[slot.arm].state)
 
     def measure(self, block: int, slot: Slot) -> Sample:
         runner = self.runners[slot.arm]

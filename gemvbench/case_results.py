@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from gemvbench import stats
 from gemvbench.cases import Case
@@ -216,19 +217,22 @@ class CaseView:
         return self._twin_rule if arm == TWIN else self.rule
 
     def effects(self, arm: str, baselines: Sequence[str]) -> dict[int, float]:
-        """Block effects of any arm against the mean of others, over clean pairs."""
-        pairs = self._clean(arm, baselines)
-        blocks = np.array(self.logs.blocks)[np.isfinite(pairs).any(axis=1)].tolist()
+        """Block effects of any arm against the mean of others, over clean pairs at the look."""
+        rows, pairs = self._clean(arm, baselines)
+        blocks = np.array(self.logs.blocks)[rows][np.isfinite(pairs).any(axis=1)].tolist()
         return dict(zip(blocks, stats.block_effects(pairs).tolist(), strict=True))
 
     def pair(self, arm: str, against: str, level: float | None = None) -> stats.Interval | None:
         """Any arm against any other, paired within passes; None where no pass holds both."""
-        rule = self.rule if level is None else msgspec.structs.replace(self.rule, level=level)
-        interval = stats.look(self._clean(arm, [against]), rule)
+        _, pairs = self._clean(arm, [against])
+        interval = stats.t_interval(stats.block_effects(pairs), level or self.rule.level)
         return interval if interval.blocks else None
 
-    def _clean(self, arm: str, baselines: Sequence[str]) -> stats.Array:
-        return stats.clean_effects(self.logs.of(arm), [self.logs.of(name) for name in baselines])
+    def _clean(self, arm: str, baselines: Sequence[str]) -> tuple[NDArray[np.intp], stats.Array]:
+        """(rows of the blocks at the look, their effects)."""
+        own, bases = self.logs.of(arm), [self.logs.of(name) for name in baselines]
+        rows = stats.rows_at_look(own, bases, self.rule.looks)
+        return rows, stats.clean_effects(own[rows], [logs[rows] for logs in bases])
 
     def twin_effects(self) -> dict[int, float]:
         """By block: the twin against its own baseline; nothing but noise if all is well."""
@@ -260,7 +264,8 @@ class CaseView:
         if not roof or not samples:
             return None
         shift = math.log(samples[0].bytes_per_call / roof[0].bytes_per_call)
-        interval = stats.look(self._clean(result.arm, [label]) + shift, self.rule)
+        _, pairs = self._clean(result.arm, [label])
+        interval = stats.t_interval(stats.block_effects(pairs) + shift, self.rule.level)
         return interval if interval.blocks else None
 
     def _flags(self, result: Result, roof: stats.Interval | None) -> tuple[str, ...]:

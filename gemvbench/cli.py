@@ -238,6 +238,9 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
     _add_decision(parser)
+    parser.add_argument(
+        "--no-rest", action="store_true", help="do not pause near the power limit of a GPU"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, measure nothing")
     parser.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
     parser.add_argument("--fail-on-slower", action="store_true", help="exit 1 if an arm is SLOWER")

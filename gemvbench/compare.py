@@ -128,7 +128,7 @@ class _Pair:
         sides, modes = [], False
         for view, results, label in zip(self.views, self.results, labels, strict=True):
             references = _with_twin(view, results, label)
-            sides.append(_at_look(view, list(view.effects(self.label, references).values())))
+            sides.append(list(view.effects(self.label, references).values()))
             logs = [view.logs.of(reference) for reference in references]
             modes |= stats.modes_differ(view.logs.of(self.label), logs)
         return _Effects(sides[0], sides[1], name, modes)
@@ -261,12 +261,8 @@ def _block_speeds(view: CaseView, arm: str) -> list[float]:
     logs: dict[int, list[float]] = defaultdict(list)
     for sample in view.usable_of(arm):
         logs[sample.block].append(-math.log(sample.seconds))
-    return _at_look(view, [stats.hodges_lehmann(values) for _, values in sorted(logs.items())])
-
-
-def _at_look(view: CaseView, values: Sequence[float]) -> list[float]:
-    reached: list[float] = stats.at_look(np.array(values), view.header.settings.looks).tolist()
-    return reached
+    speeds = [stats.hodges_lehmann(values) for _, values in sorted(logs.items())]
+    return list(stats.at_look(np.array(speeds), view.header.settings.looks))
 
 
 def _run_values(pair: _Pair, earlier: Summary) -> list[float]:

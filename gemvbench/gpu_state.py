@@ -16,6 +16,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     memory_mhz: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
+    power_limit_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
 
     @property

@@ -127,6 +127,8 @@ class Block(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     block: int
     cases: tuple[CaseBlock, ...]
     seed: int
+    rests: bool = False
+    """Whether a measurement waits while the device is near its power limit."""
 
 
 Request = ListDevices | Verify | Calibrate | Block

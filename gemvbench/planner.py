@@ -51,6 +51,7 @@ class Planner:
             block=number,
             cases=tuple(self._planned(contest, number) for contest in contests),
             seed=self.settings.seed,
+            rests=self.settings.rests,
         )
 
     def alone(self, contest: Contest, arm: str) -> Block:

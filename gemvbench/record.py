@@ -44,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     min_effect: float = 0.01
     budget: float | None = None
     quick: bool = False
+    rests: bool = True
+    """Whether measurements wait while a device is near its power limit."""
 
 
 class GridCell(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from gemvbench.stats import (
     decide,
     family_level,
     hodges_lehmann,
+    is_slow,
     judge,
     min_detectable_effect,
     modes_differ,
@@ -257,6 +258,32 @@ def test_a_block_slow_throughout_is_drift_and_kept() -> None:
     found = judge(arm - 0.02, base, twin, RULE)
     assert (found.verdict, found.interval.blocks, found.removed) == ("UNDECIDED", 5, 6)
     assert found.all_pairs.blocks == 6
+
+
+def test_a_look_counts_the_blocks_that_were_run() -> None:
+    """Of twelve blocks one has no clean pair: eleven effects, not the eight of an earlier look."""
+    draw = np.random.default_rng(6)
+    arm, base, twin = (logs_of(draw, 12) for _ in range(3))
+    arm[3] += 1
+    found = judge(arm, base, twin, RULE)
+    assert (found.interval.blocks, found.all_pairs.blocks, found.pairs) == (11, 12, 72)
+    cut = judge(arm[:11], base[:11], twin[:11], RULE)
+    assert (cut.interval.blocks, cut.pairs) == (7, 48), "of eleven blocks the look at eight"
+
+
+def test_equal_arms_are_slow_equally_often() -> None:
+    """More often and less often are told at the same rate, with two baselines as with one."""
+    draw = np.random.default_rng(7)
+    more = less = 0
+    for _ in range(300):
+        arm, base, twin = (
+            logs_of(draw) + math.log(2) * (draw.random((16, 6)) < 0.1) for _ in range(3)
+        )
+        if modes_differ(arm, [base, twin]):
+            counts = [int(is_slow(logs).sum()) for logs in (arm, base)]
+            more, less = more + (counts[0] > counts[1]), less + (counts[0] < counts[1])
+    assert more + less <= 300 * 0.05
+    assert abs(more - less) <= 8
 
 
 def test_nothing_measured_is_undecided() -> None:

@@ -36,7 +36,7 @@ def read_gpu_state(uuid_or_pci: str) -> GpuState:
     def ask(name: str, *args: int) -> Any:
         return _ask(nvml, name, handle, *args)
 
-    power = ask("nvmlDeviceGetPowerUsage")
+    power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
     reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:
         reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535
@@ -45,6 +45,7 @@ def read_gpu_state(uuid_or_pci: str) -> GpuState:
         memory_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
         temperature_c=ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         power_w=None if power is None else power / 1000,
+        power_limit_w=None if limit is None else limit / 1000,
         throttle_reasons=None if reasons is None else reason_names(reasons),
     )
 

@@ -152,6 +152,7 @@ def make_settings(options: argparse.Namespace) -> Settings:
         min_effect=parse_share("--min-effect", options.min_effect, 0.0, 1.0),
         budget=parse_seconds(options.budget) if options.budget else None,
         quick=options.quick,
+        rests=not options.no_rest,
     )
 
 
