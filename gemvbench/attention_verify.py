@@ -38,7 +38,9 @@ class _Subject:
 class AttentionVerifier:
     """Runs all checks of one case; messages come as they are known."""
 
-    def __init__(self, backend: Backend, request: Verify, case: Attention) -> None:
+    def __init__(self, backend: Backend, request: Verify) -> None:
+        case = request.case
+        assert isinstance(case, Attention)
         self.backend, self.request, self.case = backend, request, case
         wider = msgspec.structs.replace(case, capacity=case.tokens_stored + _UNUSED_TOKENS)
         layout = plan_layout(wider, "hot", request.device)

@@ -57,7 +57,9 @@ class _Subject:
 class Verifier:
     """Runs all checks of one case; messages come as they are known."""
 
-    def __init__(self, backend: Backend, request: Verify, case: Gemv) -> None:
+    def __init__(self, backend: Backend, request: Verify) -> None:
+        case = request.case
+        assert isinstance(case, Gemv)
         self.backend, self.request, self.case = backend, request, case
         layout = plan_layout(case, "hot", request.device)
         self.space = Workspace(backend, case, layout, request.seed, guarded=True)

@@ -82,9 +82,8 @@ def answer(request: Request) -> Iterator[Message]:
 
 
 def _make_verifier(backend: Backend, request: Verify) -> Verifier | AttentionVerifier:
-    if isinstance(request.case, Attention):
-        return AttentionVerifier(backend, request, request.case)
-    return Verifier(backend, request, request.case)
+    kind = AttentionVerifier if isinstance(request.case, Attention) else Verifier
+    return kind(backend, request)
 
 
 def list_devices(backend: str) -> Iterator[DeviceFound]:

@@ -155,7 +155,7 @@ def verify(
         jobs.append(job)
     request = Verify(device=backend.info, case=case, jobs=tuple(jobs), siblings=(), seed=SEED)
     wrong, seen = {}, set()
-    for message in AttentionVerifier(backend, request, case).messages():
+    for message in AttentionVerifier(backend, request).messages():
         if isinstance(message, Failed):
             wrong[message.arm] = message.reason
         elif isinstance(message, Verified):

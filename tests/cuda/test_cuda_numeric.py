@@ -99,7 +99,7 @@ def check(backend, case, arms):
         if sibling is not None:
             siblings.append((name, sibling))
     request = Verify(device=info, case=case, jobs=tuple(jobs), siblings=tuple(siblings), seed=SEED)
-    messages = list(Verifier(backend, request, case).messages())
+    messages = list(Verifier(backend, request).messages())
     failed = [m for m in messages if isinstance(m, Failed)]
     assert not failed, (case.id, failed[0])
     verified = {m.arm: m for m in messages if isinstance(m, Verified)}

@@ -107,7 +107,7 @@ def test_timed_calls_give_the_verified_output(backend, kv, layout):
     )
     jobs = [choose(parse_arm(name), name, case, backend.info)[1] for name in FAMILIES]
     request = Verify(device=backend.info, case=case, jobs=tuple(jobs), siblings=(), seed=3)
-    found = AttentionVerifier(backend, request, case).messages()
+    found = AttentionVerifier(backend, request).messages()
     digests = {message.arm: message.digest for message in found if isinstance(message, Verified)}
     stride = plan_layout(case, "hot", backend.info).stride
     space = make_space(backend, case, Layout(turns=7, stride=stride), 3, 1 << 16)

@@ -140,7 +140,7 @@ def test_timed_calls_give_the_verified_output(backend: Any, kv: str, layout: str
     arms = ("per_head", "splitkv")
     jobs = [job for name in arms if (job := choose(parse_arm(name), name, case, backend.info)[1])]
     request = Verify(device=backend.info, case=case, jobs=tuple(jobs), siblings=(), seed=3)
-    found = AttentionVerifier(backend, request, case).messages()
+    found = AttentionVerifier(backend, request).messages()
     digests = {message.arm: message.digest for message in found if isinstance(message, Verified)}
     one = plan_layout(case, "hot", backend.info)
     space = make_space(backend, case, Layout(turns=3, stride=one.stride), 3, 1 << 16)
