@@ -39,8 +39,8 @@ static inline void load_query(query_t *query, const __global XT *q, __local floa
                               uint across, uint lane) {
 #if QUANT_Q
     for (uint n = get_local_id(0); n < K_ACROSS * K_HELD * Q_WIDE_GROUPS; n += BLOCK) {
-        const uint head = min((uint)(slab * K_ACROSS * K_HELD + n / Q_WIDE_GROUPS), (uint)HEADS - 1);
-        most[n] = largest(q + head * K_DIM, n % Q_WIDE_GROUPS * 32, 32);
+        const uint head = slab * K_ACROSS * K_HELD + n / Q_WIDE_GROUPS;
+        most[n] = largest(q + min(head, (uint)HEADS - 1) * K_DIM, n % Q_WIDE_GROUPS * 32, 32);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
@@ -71,7 +71,7 @@ static inline void load_query(query_t *query, const __global XT *q, __local floa
 #endif
             }
 #if QUANT_Q
-            query[r].scale[l] = top / 127.0f;
+            query[r].scale[l] = quotient(top, 127.0f);
             query[r].v[l] = PASTE(vload, K_WIDTH)(0, part);
 #elif K_WIDTH == 1
             query[r].v[l] = part[0];

@@ -41,8 +41,10 @@ static inline void load_query(query_t *query, const __global XT *q, uint first_h
         const __global XT *from = q + min(first_head + r, (uint)HEADS - 1) * K_DIM;
 #if QUANT_Q
         int part[K_WIDTH];
-        for (uint g = 0; g < Q_SCALES; g++)
-            query->scale[r * Q_SCALES + g] = largest(from, g * FACTORED(K), FACTORED(K)) / 127.0f;
+        for (uint g = 0; g < Q_SCALES; g++) {
+            const float most = largest(from, g * FACTORED(K), FACTORED(K));
+            query->scale[r * Q_SCALES + g] = quotient(most, 127.0f);
+        }
 #else
         float part[K_WIDTH];
 #endif

@@ -51,8 +51,8 @@
 #define V_WIDTH 8
 #endif
 
-typedef float float1;
-typedef int int1;
+#define float1 float
+#define int1 int
 #define K_VEC PASTE(float, K_WIDTH)
 #define K_INT PASTE(int, K_WIDTH)
 #define V_VEC PASTE(float, V_WIDTH)
@@ -152,8 +152,15 @@ static inline float largest(const __global XT *q, uint i, uint count) {
     return most;
 }
 
+// Correctly rounded but for rare cases, and exact where it can be: OpenCL allows a division 2.5
+// ulp, by which quants at a tie would come out differently from device to device.
+static inline float quotient(float a, float b) {
+    const float q = a / b;
+    return q + fma(-q, b, a) / b;
+}
+
 static inline int quantised(float value, float most) {
-    return most > 0 ? convert_int_rte(value * (127.0f / most)) : 0;
+    return most > 0 ? convert_int_rte(value * quotient(127.0f, most)) : 0;
 }
 
 static inline float mul1(float a, float b) { return a * b; }

@@ -116,7 +116,7 @@ MUTANTS = [
     ("token_major+block64", "av", "f16", "s < SUBS(V)", "s < 1", "exact"),
     ("splitkv+block64+splits1", "attention", "f16", "shrink[item] = exp(m[item] - top)",
      "shrink[item] = 1", "last token"),
-    ("gqa+q8", "kq", "q8_KV", "127.0f / most", "126.0f / most", "exact"),
+    ("gqa+q8", "kq", "q8_KV", "quotient(127.0f, most)", "quotient(126.0f, most)", "exact"),
 ]  # fmt: skip
 
 
