@@ -108,9 +108,10 @@ FAMILIES: dict[str, Family] = {
 }
 ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in family.axes))
 AUTO = "auto"
-RESERVED = ("aa", "roof")
+RESERVED = ("aa", "roof", "launches")
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
-_SPECIAL = (AUTO, "base", *HOST_FAMILIES)
+LIBRARY_FAMILIES = {"cublas": "cuBLAS's half GEMM with one column, FP32 sums; for CUDA"}
+_SPECIAL = (AUTO, "base", *HOST_FAMILIES, *LIBRARY_FAMILIES)
 _AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
 _ARM = re.compile(
     r"(?:(?P<device>[A-Za-z]\w*):)?"
@@ -188,8 +189,8 @@ def parse_arm(text: str) -> Arm:
         )
     if match["name"] in RESERVED:
         raise UserError(
-            f"Arm {text!r}: the name {match['name']!r} is taken, by the baseline's twin or the "
-            "bare read that every run measures. Give the file another name."
+            f"Arm {text!r}: the name {match['name']!r} is taken, by the baseline's twin or what "
+            "else every run measures. Give the file another name."
         )
     if match["name"]:
         family, words = "row", match["file_axes"].split("+")[1:]
@@ -200,7 +201,7 @@ def parse_arm(text: str) -> Arm:
         if head not in FAMILIES and head not in _SPECIAL and _AXIS.fullmatch(head):
             family, words = "row", [head, *words]
     family = "row" if family == "base" else family
-    if match["revision"] and (file or family in HOST_FAMILIES):
+    if match["revision"] and (file or family in {*HOST_FAMILIES, *LIBRARY_FAMILIES}):
         what = "a file of your own" if file else f"{family}, which is no kernel here,"
         raise UserError(f"Arm {text!r}: {what} has no revision; leave @{match['revision']} out.")
     return Arm(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemvbench.arm import AUTO_VALUE, FAMILIES, HOST_FAMILIES, Arm
+from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
 from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention
 from gemvbench.device import DeviceInfo
 from gemvbench.ladder import Constants, Declined, Specialization, Step
@@ -47,6 +47,8 @@ def specialize_attention(
     arm: Arm, case: Attention, device: DeviceInfo
 ) -> Specialization | Declined:
     """Constants, stages and ranges of `arm` for `case` on `device`. Pure; opens nothing."""
+    if arm.family not in FAMILIES or case.op not in FAMILIES[arm.family].operations:
+        return Declined(arm.name, f"{arm.family} does not compute {case.op}")
     block = arm.value("block")
     steps: list[Step] = []
     if block == AUTO_VALUE:
@@ -96,8 +98,6 @@ def recommend_attention(case: Attention) -> Arm:
 
 
 def _declines(arm: Arm, case: Attention, device: DeviceInfo, block: int) -> str | None:
-    if arm.family in HOST_FAMILIES or case.op not in FAMILIES[arm.family].operations:
-        return f"{arm.family} does not compute {case.op}"
     if arm.family == "gqa" and case.ratio == 1:
         return (
             f"N_h = N_k = {case.heads}: no query heads share a KV head, so there is nothing to "

@@ -208,8 +208,8 @@ class AttentionRunner:
         if key not in self._by_turn:
             args = self._space.arguments(turn, self._partial, self._ranges)
             self._by_turn[key] = [
-                Launch(kernel, stage.workgroups, stage.workgroup_size, args)
-                for kernel, stage in self._stages
+                Launch(kernel, stage.workgroups, stage.workgroup_size, args, kind)
+                for kind, (kernel, stage) in enumerate(self._stages)
             ]
         return self._by_turn[key]
 

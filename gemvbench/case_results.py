@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemvbench import stats
-from gemvbench.cases import Case
+from gemvbench.cases import Case, verified_as
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Build, Choice, identical
-from gemvbench.ladder import Declined, HostArm, Specialization
+from gemvbench.ladder import Declined, HostArm, LibraryArm, Specialization
 from gemvbench.logs import Logs
 from gemvbench.messages import BlockDone, Check, Failed, Sample, Verified
 from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import Charged, Line, Run
+from gemvbench.token_arm import DeviceOutcome, TokenArm
 
 ABOVE_ROOF = math.log(1.05)
 
@@ -74,6 +75,7 @@ class CaseView:
         self.samples: dict[str, list[Sample]] = defaultdict(list)
         self.verified: dict[str, Verified] = {}
         self._faults: dict[str, Failed | Charged] = {}
+        self._verified_as = {proof.id for proof in verified_as(case)}
         for line in run.lines:
             self._sort_in(line)
         self._usable = {arm: [s for s in of if s.is_usable] for arm, of in self.samples.items()}
@@ -86,9 +88,10 @@ class CaseView:
         """Put a line of the record where it belongs; the first fault of an arm counts."""
         if isinstance(line, Sample) and line.case == self.case.id:
             self.samples[line.arm].append(line)
-        elif isinstance(line, Verified) and line.case == self.case.id:
-            self.verified[line.arm] = line
-        elif isinstance(line, Failed | Charged) and line.case == self.case.id:
+        elif isinstance(line, Verified) and line.case in self._verified_as:
+            known = self.verified.get(line.arm)
+            self.verified[line.arm] = known if known and not known.passed else line
+        elif isinstance(line, Failed | Charged) and line.case in {self.case.id, *self._verified_as}:
             self._faults.setdefault(line.arm, line)
 
     def _rule(self, arms: int) -> stats.Rule:
@@ -253,7 +256,7 @@ class CaseView:
 
     def _beats_the_roof(self, choice: Choice, roof: stats.Interval | None) -> bool:
         """Impossible for what reads the rotated pool; a host library has copies of its own."""
-        if self.header.settings.regime != "stream" or isinstance(choice.outcome, HostArm):
+        if self.header.settings.regime == "hot" or isinstance(choice.outcome, HostArm):
             return False
         return roof is not None and roof.low > ABOVE_ROOF
 
@@ -296,11 +299,15 @@ class CaseView:
         verified = self.verified.get(label)
         if verified is not None and not verified.passed:
             bad = [check for check in verified.checks if not check.passed]
-            return "WRONG", describe_failures(bad)
+            return "WRONG", self._at(verified.case) + describe_failures(bad)
         if any(s.correct is False for s in self.samples.get(choice.label, ())):
             return "WRONG", "the output of a timed run differs from the verified one"
         fault = self._faults.get(label) or self._faults.get(choice.label)
-        return ("FAILED", f"{fault.stage}: {fault.reason}") if fault else None
+        return ("FAILED", f"{self._at(fault.case)}{fault.stage}: {fault.reason}") if fault else None
+
+    def _at(self, case: str) -> str:
+        """Where something was seen, if not in this case itself."""
+        return "" if case == self.case.id else f"{case}: "
 
     def _unmeasured(self) -> tuple[str, str]:
         """Why an arm that is right in itself has no samples."""
@@ -335,6 +342,10 @@ class CaseView:
 
 def _constants(choice: Choice) -> dict[str, int | str]:
     outcome = choice.outcome
+    if isinstance(outcome, TokenArm):
+        return {layer.name: " ".join(_texts(layer.outcome)) for layer in outcome.layers}
+    if isinstance(outcome, LibraryArm):
+        return {"library": outcome.library}
     if isinstance(outcome, Specialization):
         return dict(outcome.constants) | {
             "workgroups": outcome.workgroups,
@@ -342,6 +353,14 @@ def _constants(choice: Choice) -> dict[str, int | str]:
             **(msgspec.structs.asdict(outcome.ranges) if outcome.ranges else {}),
         }
     return {"host": outcome.family} if isinstance(outcome, HostArm) else {}
+
+
+def _texts(outcome: DeviceOutcome) -> list[str]:
+    """Constants of one layer of a token; types are the same in all."""
+    if isinstance(outcome, LibraryArm):
+        return [outcome.library]
+    built = dict(outcome.constants) | {"workgroups": outcome.workgroups}
+    return [f"{name}={value}" for name, value in built.items() if not name.endswith("_TYPE")]
 
 
 def _inside(interval: stats.Interval, min_effect: float) -> bool:

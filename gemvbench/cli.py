@@ -29,6 +29,7 @@ _MODULES = {
     "roof": "gemvbench.commands.roof",
     "ab": "gemvbench.commands.ab",
     "sweep": "gemvbench.commands.ab",
+    "decode": "gemvbench.commands.decode",
     "compare": "gemvbench.commands.compare",
     "selftest": "gemvbench.commands.selftest",
     "simulate": "gemvbench.commands.simulate",
@@ -102,6 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
         sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
+    _add_decode(commands)
     _add_selftest(commands)
     _add_simulate(commands)
     return parser
@@ -131,7 +133,7 @@ class _Append(argparse._AppendAction):
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     report = commands.add_parser("report", help="show the results of a record again")
-    report.add_argument("record", metavar="RECORD", help="a file written by ab or sweep")
+    report.add_argument("record", metavar="RECORD", help="a file written by ab, sweep or decode")
     _add_output(report)
 
 
@@ -191,6 +193,37 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     _add_output(simulate)
 
 
+def _add_decode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    decode = commands.add_parser(
+        "decode",
+        help="compare arms on a whole token of a model: the number of record",
+        description="All linear layers of a token, in order, on distinct weights; then each class "
+        "of layers by itself, to show where the time goes.",
+    )
+    decode.add_argument("--model", metavar="MODEL", help="a model of `gemvbench list`")
+    _add_arm(decode)
+    decode.add_argument("--baseline", metavar="ARM", help="default: base")
+    decode.add_argument(
+        "--lengths",
+        metavar="S,L",
+        help="tokens of the short and the long run (default: 4,36 on GPUs, by time on CPUs)",
+    )
+    decode.add_argument(
+        "--launches", default="graph", help="CUDA: graph (default), or stream, one by one"
+    )
+    decode.add_argument(
+        "--ab",
+        action=_Append,
+        metavar="RECORD",
+        help="an earlier ab or sweep to confirm; may be given again",
+    )
+    decode.add_argument(
+        "--tolerance", default="5%", metavar="P", help="of shares of the roof (default 5%%)"
+    )
+    _add_operands(decode)
+    _add_run(decode)
+
+
 def _add_arm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arm",
@@ -200,8 +233,15 @@ def _add_arm(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_cases(parser: argparse.ArgumentParser) -> None:
+def _add_operands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="ID", help="device id (default: the best present)")
+    parser.add_argument("--weights", default="f16", metavar="TYPE", help="f16 or bf16")
+    parser.add_argument("--x", default="f16", metavar="TYPE", help="f16, bf16 or f32")
+    parser.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
+
+
+def _add_cases(parser: argparse.ArgumentParser) -> None:
+    _add_operands(parser)
     parser.add_argument("--model", metavar="MODEL", help="all shapes of a model, or s2-seven")
     parser.add_argument(
         "--shape",
@@ -209,13 +249,10 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         metavar="KxN",
         help="in_features x out_features; may be given more than once",
     )
-    parser.add_argument("--weights", default="f16", metavar="TYPE", help="f16 or bf16")
-    parser.add_argument("--x", default="f16", metavar="TYPE", help="f16, bf16 or f32")
     parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
     parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
     _add_attention(parser)
     parser.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
-    parser.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
 
 
 def _add_attention(parser: argparse.ArgumentParser) -> None:
@@ -234,6 +271,10 @@ def _add_attention(parser: argparse.ArgumentParser) -> None:
 def _add_measurement(parser: argparse.ArgumentParser) -> None:
     _add_cases(parser)
     parser.add_argument("--regime", default="stream", help="stream (default) or hot")
+    _add_run(parser)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
     parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")

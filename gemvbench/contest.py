@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from gemvbench.arm import Arm
+from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
-from gemvbench.cases import Case
+from gemvbench.cases import Case, verified_as
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
-from gemvbench.jobs import Choice, choose, make_job, rows1_sibling
+from gemvbench.jobs import Choice, choose, launches_job, make_job, rows1_sibling
 from gemvbench.ladder import Declined
-from gemvbench.messages import Job, KernelJob, Layout
-from gemvbench.plan import TWIN, plan_layout
+from gemvbench.messages import AnyLayout, Job, KernelJob
+from gemvbench.plan import TWIN, launches_label
+from gemvbench.token_case import Token
+from gemvbench.token_plan import plan_memory
 
 Devices = Mapping[str, DeviceInfo]
 
@@ -40,9 +43,13 @@ class Contest:
     choices: tuple[Choice, ...]
     jobs: tuple[Job, ...]
     siblings: tuple[tuple[str, KernelJob], ...]
-    layouts: dict[str, Layout]
+    layouts: dict[str, AnyLayout]
     references: dict[str, KernelJob] = field(default_factory=dict)
     """The frozen kernel by device, for verification."""
+    probes: tuple[Job, ...] = ()
+    """What is measured beside the arms and is none: a token's launches without work."""
+    proofs: tuple[Contest, ...] = ()
+    """Contests in which its arms are verified, where that is not done in its own case."""
     refusal: str = ""
     """Why the case does not fit its device; "" where it does."""
 
@@ -53,7 +60,11 @@ class Contest:
     def without(self, label: str) -> Contest:
         """The contest without an arm that failed; the twin goes with its baseline."""
         gone = {label, TWIN} if label == self.baseline else {label}
-        return replace(self, jobs=tuple(job for job in self.jobs if job.arm not in gone))
+        return replace(
+            self,
+            jobs=tuple(job for job in self.jobs if job.arm not in gone),
+            probes=tuple(job for job in self.probes if job.arm not in gone),
+        )
 
     def with_twin(self) -> Contest:
         """The baseline a second time, built for itself: the A/A arm."""
@@ -63,7 +74,7 @@ class Contest:
         return replace(self, jobs=(*self.jobs[:1], *twins, *self.jobs[1:]))
 
     def can_be_compared(self) -> bool:
-        """Whether the baseline and at least one arm are left."""
+        """Whether the baseline and at least one arm are left to compare."""
         labels = set(self.labels) - {TWIN}
         return self.baseline in labels and len(labels) > 1
 
@@ -100,34 +111,49 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
         if job is None:
             continue
         jobs.append(job)
+        if not isinstance(case, Gemv):
+            continue
         sibling = rows1_sibling(entrant.arm, case, entrant.device)
         if sibling is not None:
             siblings.append((entrant.label, sibling))
-    return Contest(
+    contest = Contest(
         case=case,
         baseline=entrants[0].label,
         choices=tuple(choices),
         jobs=tuple(jobs),
         siblings=tuple(siblings),
         layouts=layouts,
-        references=_frozen_jobs(case, [entrant.device for entrant in entrants]),
+    )
+    devices = {entrant.device.id: entrant.device for entrant in entrants}
+    if isinstance(case, Attention):
+        return contest
+    if isinstance(case, Gemv):
+        return replace(contest, references=_frozen_jobs(case, tuple(devices.values())))
+    return replace(
+        contest,
+        probes=_launch_jobs(case, tuple(devices.values())),
+        proofs=tuple(make_contest(layer, entrants, "hot") for layer in verified_as(case)),
     )
 
 
-def _frozen_jobs(case: Case, devices: Sequence[DeviceInfo]) -> dict[str, KernelJob]:
-    if not isinstance(case, Gemv):
-        return {}
+def _launch_jobs(case: Token, devices: Sequence[DeviceInfo]) -> tuple[Job, ...]:
+    if case.only:
+        return ()
+    return tuple(launches_job(case, d, launches_label(d.id, len(devices))) for d in devices)
+
+
+def _frozen_jobs(case: Gemv, devices: Sequence[DeviceInfo]) -> dict[str, KernelJob]:
     frozen = Arm(family="frozen")
     jobs = {d.id: make_job(specialize(frozen, case, d), "frozen", d) for d in devices}
     return {name: job for name, job in jobs.items() if isinstance(job, KernelJob)}
 
 
-def _plan_layouts(case: Case, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, Layout]:
+def _plan_layouts(case: Case, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, AnyLayout]:
     """A layout for each device; all of them are in memory at once."""
     distinct = {device.id: device for device in devices}
     sharers = Counter(device.memory for device in distinct.values())
     return {
-        name: plan_layout(case, regime, device, sharers[device.memory])
+        name: plan_memory(case, regime, device, sharers[device.memory])
         for name, device in distinct.items()
     }
 

@@ -8,12 +8,12 @@ from gemvbench import ladder
 from gemvbench.arm import AUTO, Arm
 from gemvbench.attention_case import Attention
 from gemvbench.attention_ladder import recommend_attention, specialize_attention
-from gemvbench.cases import Case
+from gemvbench.cases import Single
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Declined, HostArm, Specialization, Step
+from gemvbench.ladder import Declined, Outcome, Step
 
 
-def specialize(arm: Arm, case: Case, device: DeviceInfo) -> Specialization | HostArm | Declined:
+def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
     """What `arm` really gets for `case` on `device`. Pure; opens nothing."""
     if not isinstance(case, Attention):
         return ladder.specialize(arm, case, device)
@@ -27,7 +27,7 @@ def specialize(arm: Arm, case: Case, device: DeviceInfo) -> Specialization | Hos
     return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
-def recommend(case: Case, device: DeviceInfo) -> Arm:
+def recommend(case: Single, device: DeviceInfo) -> Arm:
     """The arm that `auto` stands for."""
     if isinstance(case, Attention):
         return recommend_attention(case)

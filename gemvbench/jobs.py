@@ -8,14 +8,25 @@ from collections.abc import Sequence
 import msgspec
 
 from gemvbench.arm import Arm
+from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import specialize
-from gemvbench.ladder import Declined, HostArm, Specialization
-from gemvbench.messages import AttentionJob, HostJob, Job, KernelJob
+from gemvbench.ladder import Declined, HostArm, LibraryArm, Outcome, Specialization
+from gemvbench.messages import (
+    AttentionJob,
+    DeviceJob,
+    HostJob,
+    Job,
+    KernelJob,
+    LibraryJob,
+    TokenJob,
+)
 from gemvbench.source import assemble, kernel_text
+from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
+from gemvbench.token_case import Token
 
-Outcome = Specialization | HostArm | Declined
+Chosen = Outcome | TokenArm
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +36,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     device: str
     case: str
-    outcome: Outcome
+    outcome: Chosen
     source: str = ""
     """Digest of the kernel text, entry and geometry; "" where nothing is built."""
 
@@ -39,7 +50,10 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
     """The specialisation of an arm for a case, and the job that builds it, if any."""
-    outcome = specialize(arm, case, device)
+    if isinstance(case, Token):
+        outcome: Chosen = specialize_token(arm, case, device)
+    else:
+        outcome = specialize(arm, case, device)
     job = make_job(outcome, label, device)
     choice = Choice(
         label=label,
@@ -47,7 +61,7 @@ def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice
         device=device.id,
         case=case.id,
         outcome=outcome,
-        source="" if job is None else _source_digest(job),
+        source=_source_digest(job),
     )
     return choice, job
 
@@ -67,11 +81,14 @@ def short_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _source_digest(job: Job) -> str:
-    if isinstance(job, HostJob):
-        return ""
+def _source_digest(job: Job | None) -> str:
+    """Of all that a job builds; "" where nothing is built."""
+    if isinstance(job, TokenJob):
+        return short_digest(" ".join(map(_source_digest, job.layers)).encode())
     if isinstance(job, AttentionJob):
         return short_digest(f"{job.stages} {job.ranges}\n{job.text}".encode())
+    if not isinstance(job, KernelJob):
+        return f"{job.library} {job.w}" if isinstance(job, LibraryJob) else ""
     named = f"{job.entry} {job.workgroups} {job.workgroup_size}\n{job.text}"
     return short_digest(named.encode())
 
@@ -84,12 +101,15 @@ def _geometry(build: Build) -> tuple[str, int, int] | None:
     return outcome.entry, outcome.workgroups, outcome.workgroup_size
 
 
-def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
+def make_job(outcome: Chosen, label: str, device: DeviceInfo) -> Job | None:
     if isinstance(outcome, Declined):
         return None
     if isinstance(outcome, HostArm):
         return HostJob(arm=label, device=device.id, family=outcome.family)
-    if outcome.ranges is not None:
+    if isinstance(outcome, TokenArm):
+        layers = tuple(_device_job(layer.outcome, label, device) for layer in outcome.layers)
+        return TokenJob(arm=label, device=device.id, layers=layers)
+    if isinstance(outcome, Specialization) and outcome.ranges is not None:
         return AttentionJob(
             arm=label,
             device=device.id,
@@ -98,6 +118,12 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
             ranges=outcome.ranges,
             quantised_q=bool(outcome.constant("QUANT_Q")),
         )
+    return _device_job(outcome, label, device)
+
+
+def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:
+    if isinstance(outcome, LibraryArm):
+        return LibraryJob(arm=label, device=device.id, library=outcome.library, w=outcome.w)
     return KernelJob(
         arm=label,
         device=device.id,
@@ -110,7 +136,20 @@ def make_job(outcome: Outcome, label: str, device: DeviceInfo) -> Job | None:
     )
 
 
-def rows1_sibling(arm: Arm, case: Case, device: DeviceInfo) -> KernelJob | None:
+def launches_job(case: Token, device: DeviceInfo, label: str) -> TokenJob:
+    """As many launches as a token has, of a kernel that does nothing: what launches cost."""
+    nothing = KernelJob(
+        arm=label,
+        device=device.id,
+        text=assemble(device.kernel_file("launch")),
+        entry="launch_only",
+        workgroups=1,
+        workgroup_size=1,
+    )
+    return TokenJob(arm=label, device=device.id, layers=(nothing,) * len(case.operations))
+
+
+def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
     """The same arm with one row per workgroup, where it has more: outputs must be identical."""
     if arm.family != "row" or arm.value("rows") == 1:
         return None

@@ -12,7 +12,7 @@ import math
 
 import msgspec
 
-from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, Arm, Family
+from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, Arm, Family
 from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.stages import Ranges, Stage
@@ -69,6 +69,15 @@ class HostArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     steps: tuple[Step, ...] = ()
 
 
+class LibraryArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm that a vendor's library computes on the device; nothing is built."""
+
+    arm: str
+    library: str
+    w: str
+    steps: tuple[Step, ...] = ()
+
+
 class Declined(msgspec.Struct, frozen=True, tag=True):
     """The arm does not compute this case on this device, with the reason."""
 
@@ -76,7 +85,10 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization | HostArm | Declined:
+Outcome = Specialization | HostArm | LibraryArm | Declined
+
+
+def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
     """Constants and geometry of `arm` for `case` on `device`. Pure; opens nothing."""
     if arm.family == AUTO:
         best = msgspec.structs.replace(recommend(case, device), revision=arm.revision)
@@ -89,6 +101,8 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization | Hos
         if not device.is_cpu:
             return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
         return HostArm(arm=arm.name, family=arm.family)
+    if arm.family in LIBRARY_FAMILIES:
+        return _specialize_library(arm, case, device)
     family = FAMILIES[arm.family]
     reason = _declines(arm, family, case, device)
     if reason:
@@ -98,6 +112,21 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization | Hos
     if arm.family == "cpu":
         return _specialize_cpu(arm, case, device)
     return _build(arm, case, device, {}, workgroups=case.n, workgroup_size=128, steps=())
+
+
+def _specialize_library(arm: Arm, case: Gemv, device: DeviceInfo) -> LibraryArm | Declined:
+    """cuBLAS multiplies operands of one 16-bit type, and is there where CUDA and it are."""
+    if device.language != "cuda":
+        return Declined(arm.name, f"{arm.family} needs CUDA, and {device.id} is {device.platform}")
+    if case.w != case.x:
+        return Declined(arm.name, f"{arm.family} has no product of {case.w} weights and {case.x} x")
+    if arm.family not in device.capabilities:
+        return Declined(
+            arm.name,
+            f"the library is not installed: `pip install 'gemvbench[cublas]'`, or "
+            f"'gemvbench[cublas12]' for CUDA 12, brings it for {device.id}",
+        )
+    return LibraryArm(arm=arm.name, library=arm.family, w=case.w)
 
 
 def recommend(case: Gemv, device: DeviceInfo) -> Arm:
@@ -132,6 +161,8 @@ def choose_block(loads: int) -> int:
 
 
 def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    if "gemv" not in family.operations:
+        return f"family {arm.family} computes {', '.join(family.operations)}, not gemv"
     if family.cpu_only and not device.is_cpu:
         return f"family {arm.family} is for CPUs, and {device.id} is a {device.kind}"
     if device.language not in family.languages:

@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from gemvbench.cases import Case
+from gemvbench.cases import Case, Single
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
 from gemvbench.stages import Ranges, Stage
@@ -40,6 +40,28 @@ class HostJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     family: str
 
 
+class LibraryJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm that a vendor's library computes on the device; called like a kernel."""
+
+    arm: str
+    device: str
+    library: str
+    w: str
+    """Type of the operands."""
+    workgroups: int = 1
+    workgroup_size: int = 1
+    accumulate: int = 32
+    extra: int = 0
+
+
+class TokenJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm for a whole token: what computes each class of its layers, in the case's order."""
+
+    arm: str
+    device: str
+    layers: tuple[KernelJob | LibraryJob, ...]
+
+
 class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An arm of attention to build: the kernels of one text that a call runs in order."""
 
@@ -52,10 +74,13 @@ class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """It quantises Q itself, and is held against the product with that Q."""
 
 
-Job = KernelJob | HostJob | AttentionJob
+DeviceJob = KernelJob | LibraryJob
+"""What computes one layer on the device."""
+
+Job = DeviceJob | HostJob | TokenJob | AttentionJob
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class Layout(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How the weights of a case lie in one pool: `turns` copies, `stride` bytes apart."""
 
     turns: int
@@ -64,6 +89,26 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pool_bytes(self) -> int:
         return self.turns * self.stride
+
+
+class TokenLayout(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """How the weights of a token lie: for each class of layers one buffer, or several."""
+
+    shelves: tuple[tuple[Layout, ...], ...]
+    copies: int = 1
+    """Sets of weights that tokens take turns on; more than one only where a class is alone."""
+
+    @property
+    def turns(self) -> int:
+        """Distinct matrices of all classes."""
+        return sum(layout.turns for shelf in self.shelves for layout in shelf)
+
+    @property
+    def pool_bytes(self) -> int:
+        return sum(layout.pool_bytes for shelf in self.shelves for layout in shelf)
+
+
+AnyLayout = Layout | TokenLayout
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +127,7 @@ class CaseBlock(msgspec.Struct, frozen=True, kw_only=True):
     """All that one block does for one case."""
 
     case: Case
-    layouts: dict[str, Layout]
+    layouts: dict[str, AnyLayout]
     """By device id: one workspace for each device that has an arm here."""
     jobs: tuple[Job, ...]
     roofs: tuple[KernelJob, ...]
@@ -103,7 +148,7 @@ class Verify(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Check arms of one case against the oracle."""
 
     device: DeviceInfo
-    case: Case
+    case: Single
     jobs: tuple[Job, ...]
     siblings: tuple[tuple[str, KernelJob], ...]
     """(arm, its rows1 sibling): outputs that have to be bit-identical."""
@@ -118,6 +163,8 @@ class Calibrate(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     devices: tuple[DeviceInfo, ...]
     cases: tuple[CaseBlock, ...]
     seed: int
+    graphs: bool = True
+    """CUDA: timed sequences are replayed from graphs; else launched one by one."""
 
 
 class Block(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -127,6 +174,7 @@ class Block(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     block: int
     cases: tuple[CaseBlock, ...]
     seed: int
+    graphs: bool = True
     rests: bool = False
     """Whether a measurement waits while the device is near its power limit."""
 

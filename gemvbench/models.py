@@ -15,12 +15,22 @@ _CATALOGUE = Path(__file__).parent / "models.toml"
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """A linear layer: (k, n) and how many times a token runs it."""
+    """A class of linear layers: (k, n) and how many of its matrices a token reads.
+
+    Of `experts` matrices that lie side by side a token reads `active`, drawn anew for each token.
+    """
 
     name: str
     k: int
     n: int
     times: int
+    experts: int = 1
+    active: int = 1
+
+    @property
+    def matrices(self) -> int:
+        """Distinct matrices in memory."""
+        return self.times // self.active * self.experts
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +43,13 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's linear layers in the order of the catalogue."""
+    """A model's linear layers, and the order in which a token runs them."""
 
     id: str
     title: str
     operations: tuple[Operation, ...]
+    order: tuple[int, ...]
+    """Places in `operations`, one for each layer of a token; empty for a set of shapes."""
     unverified: str = ""
     """What of it was not read from the model's config; "" where all was."""
     attention: Heads | None = None
@@ -47,13 +59,29 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of 16-bit weights that one token reads."""
         return sum(2 * op.k * op.n * op.times for op in self.operations)
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of 16-bit weights in memory, all experts included."""
+        return sum(2 * op.k * op.n * op.matrices for op in self.operations)
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A class of layers in the data file."""
+
+    name: str
+    k: int
+    n: int
+    experts: int = 1
+    active: int = 1
+
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the data file: dimensions of a dense model, or operations as they are."""
 
     title: str
     unverified: str = ""
-    operations: tuple[tuple[str, int, int, int], ...] = ()
+    operations: tuple[_Row, ...] = ()
+    token: tuple[tuple[int, tuple[str, ...]], ...] = ()
     hidden: int = 0
     ffn: int = 0
     heads: int = 0
@@ -66,7 +94,32 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tied: bool = False
     """The embedding serves as lm_head, and is read all the same."""
 
-    def attention(self) -> Heads | None:
+    def expand(self, name: str) -> Model:
+        rows = self.operations or self._dense()
+        stages = self.token
+        if not self.operations:
+            *block, head = (row.name for row in rows)
+            stages = ((self.layers, tuple(block)), (1, (head,)))
+        places = {row.name: place for place, row in enumerate(rows)}
+        order = [
+            places[layer]
+            for count, names in stages
+            for layer in names * count
+            for _ in range(rows[places[layer]].active)
+        ]
+        return Model(
+            id=name,
+            title=self.title,
+            operations=tuple(
+                Operation(row.name, row.k, row.n, order.count(place) or 1, row.experts, row.active)
+                for place, row in enumerate(rows)
+            ),
+            order=tuple(order),
+            unverified=self.unverified,
+            attention=self._attention(),
+        )
+
+    def _attention(self) -> Heads | None:
         if not self.heads:
             return None
         return Heads(
@@ -76,16 +129,14 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             v_dim=self.v_dim or self.head_dim,
         )
 
-    def expand(self) -> tuple[Operation, ...]:
-        if self.operations:
-            return tuple(Operation(*row) for row in self.operations)
+    def _dense(self) -> tuple[_Row, ...]:
         heads = self.heads * self.head_dim
         return (
-            Operation("q+k+v", self.hidden, heads + 2 * self.kv_heads * self.head_dim, self.layers),
-            Operation("o", heads, self.hidden, self.layers),
-            Operation("gate+up", self.hidden, 2 * self.ffn, self.layers),
-            Operation("down", self.ffn, self.hidden, self.layers),
-            Operation("lm_head", self.hidden, self.vocab, 1),
+            _Row("q+k+v", self.hidden, heads + 2 * self.kv_heads * self.head_dim),
+            _Row("o", heads, self.hidden),
+            _Row("gate+up", self.hidden, 2 * self.ffn),
+            _Row("down", self.ffn, self.hidden),
+            _Row("lm_head", self.hidden, self.vocab),
         )
 
 
@@ -94,17 +145,8 @@ def catalogue() -> dict[str, Model]:
     """All models by id; a dot in a name is an underscore in the data file's keys."""
     raw = tomllib.loads(_CATALOGUE.read_text())
     entries = msgspec.convert(raw, dict[str, _Entry])
-    models = {}
-    for key, entry in entries.items():
-        name = key.replace("_", ".")
-        models[name] = Model(
-            id=name,
-            title=entry.title,
-            operations=entry.expand(),
-            unverified=entry.unverified,
-            attention=entry.attention(),
-        )
-    return models
+    names = {key: key.replace("_", ".") for key in entries}
+    return {name: entries[key].expand(name) for key, name in names.items()}
 
 
 def find_model(name: str) -> Model:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gemvbench.cases import Case
+from gemvbench.cases import Case, Single
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Layout, Slot
@@ -19,9 +19,14 @@ from gemvbench.messages import Layout, Slot
 LONG_LEG_SECONDS = 0.05
 LENGTH_RATIO = 9
 """Long over short: S2's diff of 36 and 4 tokens."""
+PROBE_LENGTHS = (36, 4)
+"""(long, short) tokens of launches without work, which by time would be endless."""
+PROBE_SECONDS = 1e-3
+"""About what they take for one token."""
 
 TWIN = "aa"
 ROOF = "roof"
+LAUNCHES = "launches"
 REGIMES = ("stream", "hot")
 
 _MB = 1 << 20
@@ -51,6 +56,11 @@ def orders(arms: Sequence[str], seed: int) -> Iterator[tuple[str, ...]]:
 def roof_label(device: str, devices: int) -> str:
     """The label of a device's bare read: with its id where a run has several devices."""
     return ROOF if devices == 1 else f"{device}:{ROOF}"
+
+
+def launches_label(device: str, devices: int) -> str:
+    """The label of a token's launches without work."""
+    return LAUNCHES if devices == 1 else f"{device}:{LAUNCHES}"
 
 
 def first_orders(arms: Sequence[str], seed: int, count: int) -> list[tuple[str, ...]]:
@@ -98,7 +108,7 @@ def plan_slots(
     return tuple(slots)
 
 
-def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
+def plan_layout(case: Single, regime: str, device: DeviceInfo, sharers: int = 1) -> Layout:
     """How many copies of the weights rotate. In `stream` they fill the caches several times.
 
     Args:
@@ -107,8 +117,8 @@ def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
     """
-    stride = _align(case.copy_bytes + _GUARD)
-    turns = math.ceil(_stream_bytes(device) / stride) if regime == "stream" else 1
+    stride = copy_stride(case)
+    turns = math.ceil(stream_bytes(device) / stride) if regime == "stream" else 1
     most = _most_copies(case, stride, device, sharers)
     if most < 1:
         twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
@@ -122,15 +132,15 @@ def plan_layout(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -
     return Layout(turns=min(turns, most), stride=stride)
 
 
-def doubled(layout: Layout, case: Case, device: DeviceInfo) -> Layout | None:
+def doubled(layout: Layout, case: Single, device: DeviceInfo) -> Layout | None:
     """A layout with twice the copies; None where they do not fit the device."""
     turns = 2 * layout.turns
     fits = turns <= _most_copies(case, layout.stride, device)
     return Layout(turns=turns, stride=layout.stride) if fits else None
 
 
-def _most_copies(case: Case, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
-    room = device.free_bytes * 9 // 10 // sharers - case.fixed_bytes
+def _most_copies(case: Single, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
+    room = usable_bytes(device, sharers) - case.fixed_bytes
     return min(device.max_alloc_bytes, room) // stride
 
 
@@ -146,12 +156,18 @@ def draw_load_order(labels: Sequence[str], seed: int, block: int, case: Case) ->
     return tuple(drawn)
 
 
-def _stream_bytes(device: DeviceInfo) -> int:
+def copy_stride(case: Single) -> int:
+    """Bytes from one copy of what rotates to the next."""
+    return -(-(case.copy_bytes + _GUARD) // _ALIGNMENT) * _ALIGNMENT
+
+
+def usable_bytes(device: DeviceInfo, sharers: int) -> int:
+    """What of a memory a run may take, divided by the devices that take theirs from it."""
+    return device.free_bytes * 9 // 10 // sharers
+
+
+def stream_bytes(device: DeviceInfo) -> int:
     """Several times the last-level cache; on a GPU enough for TLBs and DRAM rows to be cold."""
     if device.is_cpu:
         return max(8 * device.cache_bytes, 256 * _MB)
     return max(8 * device.cache_bytes, min(4096 * _MB, device.memory_bytes // 4))
-
-
-def _align(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from gemvbench.cases import is_part
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.messages import Block, Calibrate, CaseBlock, KernelJob, RoofMeasured
 from gemvbench.plan import (
+    PROBE_LENGTHS,
+    PROBE_SECONDS,
     TWIN,
     draw_load_order,
     draw_padding,
@@ -41,7 +44,10 @@ class Planner:
         self._bandwidths.clear()
         cases = [self._case_block(c, tuple(roofs) if c is contests[0] else ()) for c in contests]
         return Calibrate(
-            devices=self._devices_of(contests), cases=tuple(cases), seed=self.settings.seed
+            devices=self._devices_of(contests),
+            cases=tuple(cases),
+            seed=self.settings.seed,
+            graphs=self.settings.launches == "graph",
         )
 
     def block(self, contests: Sequence[Contest], number: int) -> Block:
@@ -52,12 +58,13 @@ class Planner:
             cases=tuple(self._planned(contest, number) for contest in contests),
             seed=self.settings.seed,
             rests=self.settings.rests,
+            graphs=self.settings.launches == "graph",
         )
 
     def alone(self, contest: Contest, arm: str) -> Block:
         """One arm of one case beside nothing but the roof of its device."""
         own = tuple(job for job in contest.jobs if job.arm == arm)
-        return self.block([replace(contest, jobs=own)], self.settings.looks[-1])
+        return self.block([replace(contest, jobs=own, probes=())], self.settings.looks[-1])
 
     def block_seconds(self, contests: Sequence[Contest]) -> float:
         """About how long a block takes: start-up, legs and the untimed runs before them."""
@@ -88,26 +95,34 @@ class Planner:
     def _planned(self, contest: Contest, block: int) -> CaseBlock:
         """The plan of one case in one block."""
         case_block = self._case_block(contest, tuple(self._roofs.values()))
-        rates = self._rates(contest)
-        arms = (*contest.labels, *(roof.arm for roof in case_block.roofs))
-        lengths = {arm: plan_lengths(rates[arm]) for arm in arms}
+        jobs = {job.arm: job for job in (*contest.jobs, *contest.probes)}
+        arms = (*jobs, *(roof.arm for roof in case_block.roofs))
+        lengths = self._lengths(contest)
         settings = self.settings
         slots = plan_slots(arms, lengths, block=block, passes=settings.passes, seed=settings.seed)
         digests = {arm: self.digests.get((contest.case.id, arm), "") for arm in contest.labels}
         digests[TWIN] = digests.get(contest.baseline, "")
-        loaded = draw_load_order(contest.labels, settings.seed, block, contest.case)
-        by_label = {job.arm: job for job in contest.jobs}
+        loaded = draw_load_order(tuple(jobs), settings.seed, block, contest.case)
         return msgspec.structs.replace(
             case_block,
-            jobs=tuple(by_label[label] for label in loaded),
+            jobs=tuple(jobs[label] for label in loaded),
             slots=slots,
             digests=digests,
             padding=draw_padding(settings.seed, block, contest.case),
         )
 
+    def _lengths(self, contest: Contest) -> dict[str, tuple[int, int]]:
+        """(long, short) calls: as asked for the arms of a whole token, and else by time."""
+        lengths = {arm: plan_lengths(seconds) for arm, seconds in self._rates(contest).items()}
+        asked = self.settings.lengths
+        if asked is not None and not is_part(contest.case):
+            lengths |= dict.fromkeys(contest.labels, (asked[1], asked[0]))
+        return lengths | {probe.arm: PROBE_LENGTHS for probe in contest.probes}
+
     def _rates(self, contest: Contest) -> dict[str, float]:
-        """Seconds per call of the arms of a case and of all roofs it has."""
+        """Seconds per call of the arms of a case, of its probes and of all roofs it has."""
         rates = {arm: self.seconds[contest.case.id, arm] for arm in contest.labels}
+        rates |= {probe.arm: PROBE_SECONDS for probe in contest.probes}
         for device, roof in self._roofs.items():
             if device in contest.layouts:
                 rates[roof.arm] = contest.layouts[device].pool_bytes / self._bandwidths[device]

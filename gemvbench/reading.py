@@ -18,8 +18,9 @@ import msgspec
 from gemvbench.cases import Case
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import Sample
-from gemvbench.plan import TWIN, roof_label
+from gemvbench.plan import TWIN, launches_label, roof_label
 from gemvbench.record import SCHEMA, GridCell, Header, Line, PoolRead, Run
+from gemvbench.token_case import Token, split_token
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _NO_LINE = (msgspec.MsgspecError, UserError, ValueError, RecursionError)
@@ -116,7 +117,24 @@ def _header_problem(header: Header) -> str:
         return "its confidence or smallest effect is no share"
     if len({case.id for case in header.cases}) < len(header.cases):
         return "its header names a case twice"
+    if settings.command == "decode" and (problem := _token_problem(header)):
+        return problem
     return next(filter(None, (_case_problem(header, case) for case in header.cases)), "")
+
+
+def _token_problem(header: Header) -> str:
+    """A decode has a whole token and its parts, the same arms for all, and shares to confirm."""
+    whole, *parts = header.cases
+    if not isinstance(whole, Token) or whole.only or tuple(parts) != split_token(whole):
+        return "a decode has a whole token and each class of its layers"
+    labels = [[c.label for c in header.choices if c.case == case.id] for case in header.cases]
+    if any(own != labels[0] for own in labels):
+        return "a decode has the same arms for all of its cases"
+    shapes = {layer.id for layer in whole.layers}
+    for line in header.isolated:
+        if line.shape not in shapes or min(line.share, line.seconds) <= 0:
+            return "it names shares of the roof that no run has"
+    return ""
 
 
 def _case_problem(header: Header, case: Case) -> str:
@@ -148,7 +166,14 @@ def _usable_samples(
 ) -> tuple[list[Sample], tuple[str, ...]]:
     """Samples with a place in the run, each place once, and what is said of the others."""
     labels = {(choice.case, choice.label) for choice in header.choices}
-    extra = [TWIN, *(roof_label(device.id, len(header.devices)) for device in header.devices)]
+    extra = [
+        TWIN,
+        *(
+            label(device.id, len(header.devices))
+            for device in header.devices
+            for label in (roof_label, launches_label)
+        ),
+    ]
     labels |= {(case.id, label) for case in header.cases for label in extra}
     known = [sample for sample in samples if (sample.case, sample.arm) in labels]
     sound = [sample for sample in known if _is_sound(sample, header.settings.passes)]

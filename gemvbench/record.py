@@ -44,6 +44,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     min_effect: float = 0.01
     budget: float | None = None
     quick: bool = False
+    lengths: tuple[int, int] | None = None
+    """(short, long) numbers of tokens of `decode`; None where they are chosen by time."""
+    launches: str = "graph"
+    """CUDA: "graph" or "stream"."""
+    tolerance: float = 0.05
+    """How far shares of the roof in `ab` and `decode` may differ, as a ratio."""
     rests: bool = True
     """Whether measurements wait while a device is near its power limit."""
 
@@ -55,6 +61,21 @@ class GridCell(msgspec.Struct, frozen=True, kw_only=True):
     column: str
     device: str
     label: str
+
+
+class Isolated(msgspec.Struct, frozen=True, kw_only=True):
+    """What an earlier `ab` or `sweep` says of an arm on one shape of a decode's token."""
+
+    source: str
+    """File name of its record."""
+    regime: str
+    shape: str
+    arm: str
+    share: float
+    """Of the roof."""
+    seconds: float
+    beats: tuple[str, ...]
+    """Arms that it is faster than, by the interval of their pair."""
 
 
 class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -74,6 +95,8 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     grid: tuple[GridCell, ...] = ()
     """Cells of a sweep, row by row, device by device; empty for any other run."""
     notes: tuple[str, ...] = ()
+    isolated: tuple[Isolated, ...] = ()
+    """Of a decode: what it is to confirm."""
 
 
 class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gemvbench import stats
 from gemvbench.best import Best, find_best
 from gemvbench.case_results import CaseView, Result, Roof
+from gemvbench.cases import is_part
 from gemvbench.clocks import event_clocks, with_cycles
 from gemvbench.contamination import Contamination, find_contamination
 from gemvbench.messages import Sample
@@ -61,11 +62,12 @@ def summarise(run: Run) -> Summary:
     results = [result for of_case in by_case.values() for result in of_case]
     best = [find_best(view, by_case[case]) for case, view in views.items()]
     roofs = [roof for view in views.values() for roof in view.roofs()]
-    twins = [r for r in results if r.arm == TWIN and r.ci is not None]
+    twins = [r for of in _deciding(run, by_case) for r in of if r.arm == TWIN and r.ci is not None]
     floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
     effects = [
         r.min_detectable_effect
-        for r in results
+        for of_case in _deciding(run, by_case)
+        for r in of_case
         if r.min_detectable_effect is not None and r.arm != TWIN
     ]
     clocks = event_clocks(run)
@@ -92,7 +94,17 @@ def summarise(run: Run) -> Summary:
 
 def all_decided(summary: Summary) -> bool:
     """Whether no arm is left that more blocks could decide."""
-    return all(result.verdict != "UNDECIDED" or result.arm == TWIN for result in summary.results)
+    by_case = {case.id: summary.of_case(case.id) for case in summary.run.header.cases}
+    return all(
+        result.verdict != "UNDECIDED" or result.arm == TWIN
+        for of_case in _deciding(summary.run, by_case)
+        for result in of_case
+    )
+
+
+def _deciding(run: Run, by_case: Mapping[str, Sequence[Result]]) -> list[Sequence[Result]]:
+    """Results of the cases that a run is about; parts of a token only show where its time goes."""
+    return [by_case[case.id] for case in run.header.cases if not is_part(case)]
 
 
 def _flagged(result: Result, contamination: Contamination | None) -> Result:

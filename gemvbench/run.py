@@ -36,6 +36,7 @@ from gemvbench.process import WorkerDiedError, converse
 from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings
 from gemvbench.results import all_decided, summarise
 from gemvbench.stats import MIN_BLOCKS
+from gemvbench.token_case import Token
 
 _UNEXPLAINED_DEATHS = 3
 """A run ends when this many workers died without an arm to charge."""
@@ -96,8 +97,15 @@ class Conductor:
 
     def verify(self, contests: Sequence[Contest]) -> list[Contest]:
         """The contests with only the arms that are right."""
-        self.progress.stage("verify", sum(len(contest.jobs) for contest in contests))
-        return [self._verify_contest(contest) for contest in contests]
+        proofs = {
+            proof.case.id: proof for contest in contests for proof in contest.proofs or (contest,)
+        }
+        self.progress.stage("verify", sum(len(proof.jobs) for proof in proofs.values()))
+        right = {name: self._verify_contest(proof) for name, proof in proofs.items()}
+        return [
+            self._proven(contest, right) if contest.proofs else right[contest.case.id]
+            for contest in contests
+        ]
 
     def calibrate(self, contests: Sequence[Contest]) -> list[Contest]:
         """Rough times of all arms, and the fastest read kernel of each device as its roof."""
@@ -174,11 +182,24 @@ class Conductor:
         failed = self._deaths >= _UNEXPLAINED_DEATHS
         return "the device failed without an arm to charge" if failed else "complete"
 
+    def _proven(self, contest: Contest, right: dict[str, Contest]) -> Contest:
+        """A token with the arms that are right in every layer, and what its output has to be."""
+        assert isinstance(contest.case, Token)
+        layers, digests = [layer.id for layer in contest.case.layers], self._planner.digests
+        for label in contest.labels:
+            if all(label in right[layer].labels for layer in layers):
+                found = [digests.get((layer, label), "") for layer in layers]
+                digests[contest.case.id, label] = " ".join(found) if all(found) else ""
+            else:
+                contest = contest.without(label)
+        return contest
+
     def _verify_contest(self, contest: Contest) -> Contest:
         for device in self.devices:
             passed: set[str] = set()
             waiting = [job for job in contest.jobs if job.device == device.id]
             while waiting:
+                assert not isinstance(contest.case, Token)
                 request = Verify(
                     device=device,
                     case=contest.case,

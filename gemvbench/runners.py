@@ -13,7 +13,7 @@ from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend, Buffer, Kernel, Launch, Timing
 from gemvbench.case import Gemv
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import HostJob, KernelJob, Layout, Leg
+from gemvbench.messages import DeviceJob, HostJob, KernelJob, Layout, Leg, LibraryJob
 
 
 class Runner(Protocol):
@@ -30,6 +30,17 @@ class Runner(Protocol):
 
     def state(self) -> GpuState | None:
         """What the arm's device says of itself now."""
+
+
+def build_kernel(backend: Backend, job: DeviceJob) -> Kernel:
+    """What computes a layer on the device.
+
+    Raises:
+        CompileError: with the compiler's log, or what is missing of a library.
+    """
+    if isinstance(job, LibraryJob):
+        return backend.load_library(job.library, job.w)
+    return backend.compile(job.text, job.entry)
 
 
 class RoofRunner:

@@ -117,8 +117,10 @@ def pool_sizes(layout: Layout, device: DeviceInfo) -> dict[str, int]:
 
 def pool_blocks(contest: Contest, device: DeviceInfo, roof: RoofMeasured, seed: int) -> list[Block]:
     """Reads of parts of one pool in turn, in fresh processes; none if twice as much won't fit."""
-    layout = contest.layouts[device.id]
-    double = doubled(layout, contest.case, device)
+    layout, own = contest.layouts[device.id], contest.case
+    assert isinstance(layout, Layout)
+    assert isinstance(own, Gemv)
+    double = doubled(layout, own, device)
     (job,) = [job for job in roof_jobs(device) if job.arm == roof.arm]
     if double is None:
         return []
@@ -127,8 +129,7 @@ def pool_blocks(contest: Contest, device: DeviceInfo, roof: RoofMeasured, seed: 
         msgspec.structs.replace(job, arm=label, read_bytes=size) for label, size in sizes.items()
     )
     lengths = {label: plan_lengths(size / roof.bandwidth) for label, size in sizes.items()}
-    assert isinstance(contest.case, Gemv)
-    case = pool_case(contest.case)
+    case = pool_case(own)
 
     def plan(block: int) -> CaseBlock:
         return CaseBlock(

@@ -8,8 +8,10 @@ from gemvbench.attention_case import Attention
 from gemvbench.attention_space import AttentionSpace
 from gemvbench.backend.base import Backend, Buffer
 from gemvbench.cases import Case
-from gemvbench.messages import Job, Layout
+from gemvbench.messages import AnyLayout, Job, Layout, TokenLayout
 from gemvbench.runners import Runner
+from gemvbench.token_case import Token
+from gemvbench.token_space import TokenSpace
 from gemvbench.workspace import Workspace
 
 
@@ -26,8 +28,12 @@ class Space(Protocol):
         """Buffers that hold what the arms read, with their sizes in bytes: for a bare read."""
 
 
-def make_space(backend: Backend, case: Case, layout: Layout, seed: int, padding: int) -> Space:
+def make_space(backend: Backend, case: Case, layout: AnyLayout, seed: int, padding: int) -> Space:
     """Memory for the operands of a case; `padding` bytes are allocated before them."""
+    if isinstance(case, Token):
+        assert isinstance(layout, TokenLayout)
+        return TokenSpace(backend, case, layout, seed, padding)
+    assert isinstance(layout, Layout)
     if isinstance(case, Attention):
         return AttentionSpace(backend, case, layout, seed, padding=padding)
     return Workspace(backend, case, layout, seed, padding=padding)

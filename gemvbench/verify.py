@@ -16,6 +16,7 @@ from gemvbench.errors import CompileError
 from gemvbench.jobs import short_digest
 from gemvbench.messages import (
     Check,
+    DeviceJob,
     Doing,
     Failed,
     HostJob,
@@ -26,7 +27,7 @@ from gemvbench.messages import (
     Verify,
 )
 from gemvbench.plan import plan_layout
-from gemvbench.runners import HostRunner, make_host_runner
+from gemvbench.runners import HostRunner, build_kernel, make_host_runner
 from gemvbench.workspace import ARGUMENTS, Workspace
 
 COMPILE_LIMIT = 120.0
@@ -47,11 +48,17 @@ class _Subject:
 
     @property
     def accumulate(self) -> int:
-        return self.job.accumulate if isinstance(self.job, KernelJob) else 32
+        return 32 if self.host is not None else _on_device(self.job).accumulate
 
     @property
     def extra(self) -> int:
-        return self.job.extra if isinstance(self.job, KernelJob) else 0
+        return 0 if self.host is not None else _on_device(self.job).extra
+
+
+def _on_device(job: Job) -> DeviceJob:
+    """A job of one operation that the device computes: all that are verified but host arms."""
+    assert isinstance(job, DeviceJob)
+    return job
 
 
 class Verifier:
@@ -86,15 +93,15 @@ class Verifier:
             )
 
     def _make_subject(self, job: Job) -> _Subject:
-        if isinstance(job, KernelJob):
-            kernel = self.backend.compile(job.text, job.entry)
+        if not isinstance(job, HostJob):
+            kernel = build_kernel(self.backend, _on_device(job))
             if kernel.arguments not in (None, ARGUMENTS):
                 raise CompileError(
-                    f"{job.entry} takes {kernel.arguments} arguments, and the calling convention "
-                    f"has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset (docs/kernels.md)"
+                    f"{kernel.entry} takes {kernel.arguments} arguments, and the calling "
+                    f"convention has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset "
+                    "(docs/kernels.md)"
                 )
             return _Subject(job, kernel=kernel)
-        assert isinstance(job, HostJob)
         return _Subject(
             job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
         )
@@ -197,10 +204,9 @@ class Verifier:
             subject.host.run(1)
             return subject.host.y
         assert subject.kernel is not None
-        assert isinstance(subject.job, KernelJob)
         self.space.set_x(x)
         self.space.poison_output()
-        self.backend.run(self.space.launches(subject.kernel, subject.job, 1))
+        self.backend.run(self.space.launches(subject.kernel, _on_device(subject.job), 1))
         return self.space.output()
 
     def _check_extra(self, extra: int, pattern: oracle.XPattern) -> Check:

@@ -70,8 +70,9 @@ def answer(request: Request) -> Iterator[Message]:
         return
     devices = (request.device,) if isinstance(request, Verify) else request.devices
     watch = Stopwatch()
+    graphs = isinstance(request, Verify) or request.graphs
     with watch.part("open"):
-        backends = {info.id: open_backend(info) for info in devices}
+        backends = {info.id: open_backend(info, graphs=graphs) for info in devices}
     _OPEN.update(backends)
     if isinstance(request, Verify):
         yield from _make_verifier(backends[request.device.id], request).messages()
@@ -101,7 +102,7 @@ def list_devices(backend: str) -> Iterator[DeviceFound]:
         yield from (DeviceFound(describe(found)) for found in find_devices())
 
 
-def open_backend(info: DeviceInfo) -> Backend:
+def open_backend(info: DeviceInfo, *, graphs: bool = True) -> Backend:
     if info.backend == "fake":
         from gemvbench.backend.fake import FakeBackend
 
@@ -109,7 +110,7 @@ def open_backend(info: DeviceInfo) -> Backend:
     if info.backend == "cuda":
         from gemvbench.backend.cuda import CudaBackend
 
-        return CudaBackend(info)
+        return CudaBackend(info, graphs=graphs)
     from gemvbench.backend.opencl import OpenCLBackend
     from gemvbench.backend.opencl_devices import find_devices
 

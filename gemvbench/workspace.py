@@ -13,8 +13,8 @@ from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch
 from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.filling import copy_turns, fill_values, inputs_text
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import HostJob, Job, KernelJob, Layout, Leg
-from gemvbench.runners import Runner, make_host_runner, make_leg
+from gemvbench.messages import AttentionJob, DeviceJob, HostJob, Job, Layout, Leg, TokenJob
+from gemvbench.runners import Runner, build_kernel, make_host_runner, make_leg
 
 ARGUMENTS = 7
 """Of every GEMV entry: see `Workspace._args`."""
@@ -94,15 +94,18 @@ class Workspace:
         guard = self.backend.download(self._y, np.uint32, (self._y_bytes - start) // 4, start)
         return bool((guard == POISON).all())
 
-    def launches(self, kernel: Kernel, job: KernelJob, calls: int) -> list[Launch]:
+    def launches(self, kernel: Kernel, job: DeviceJob, calls: int) -> list[Launch]:
         """`calls` launches on rotating weights, going on where the last ones ended."""
         start, size = self._next_turn, self.layout.turns
         self._next_turn = (start + calls) % size
         turns = [
-            Launch(kernel, job.workgroups, job.workgroup_size, self._turn_args[turn % size])
-            for turn in range(start, start + min(calls, size))
+            self.launch(kernel, job, turn % size) for turn in range(start, start + min(calls, size))
         ]
         return [turns[index % size] for index in range(calls)]
+
+    def launch(self, kernel: Kernel, job: DeviceJob, turn: int, kind: int = 0) -> Launch:
+        """One launch on the weights of a turn."""
+        return Launch(kernel, job.workgroups, job.workgroup_size, self._turn_args[turn], kind)
 
     def fill(self) -> None:
         """Operands as they are timed: random weights and x."""
@@ -118,8 +121,8 @@ class Workspace:
         """
         if isinstance(job, HostJob):
             return make_host_runner(job, self.case, self.layout, self.seed)
-        assert isinstance(job, KernelJob)
-        return KernelRunner(self, self.backend.compile(job.text, job.entry), job)
+        assert not isinstance(job, TokenJob | AttentionJob)
+        return KernelRunner(self, build_kernel(self.backend, job), job)
 
     def pools(self) -> list[tuple[Buffer, int]]:
         """Buffers that hold what the arms read, with their sizes in bytes: for a bare read."""
@@ -161,7 +164,7 @@ class Workspace:
 class KernelRunner:
     """An arm that is a kernel."""
 
-    def __init__(self, space: Workspace, kernel: Kernel, job: KernelJob) -> None:
+    def __init__(self, space: Workspace, kernel: Kernel, job: DeviceJob) -> None:
         self._space, self._kernel, self._job = space, kernel, job
         self.bytes_per_call = space.case.bytes_moved
 

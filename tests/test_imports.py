@@ -18,7 +18,7 @@ PACKAGE = ROOT / "gemvbench"
 
 # Never at module level, but in the back end that exists for the library.
 HEAVY = {"cuda", "cupy", "matplotlib", "pynvml", "pyopencl", "scipy"}
-OWN_BACKENDS = ("opencl", "opencl_devices", "cuda", "cuda_devices", "nvml")
+OWN_BACKENDS = ("opencl", "opencl_devices", "cuda", "cuda_devices", "cublas", "nvml")
 # Not at module level in what the command line loads at once.
 LATE = {"ml_dtypes", "numpy", "rich"}
 # These know results and plans, and no device.

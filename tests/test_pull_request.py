@@ -49,6 +49,8 @@ times 1.100.
 arms of a case together. aa is the baseline a second time.
 - Noise floor 0.00%; effects from 0.00% on are found nine times in ten (median arm); SAME means \
 inside 1.0%.
+- Regime stream is unconfirmed: whether a whole token shows this ranking tells `gemvbench decode \
+--model MODEL --arm ARM --ab RECORD`.
 - Between passes base drifted 0.0% peak to peak, which pairing takes out; slots of a pass differ \
 by 0.00%, which the orders balance.
 - pack2 alone: ratio 1.100 against 1.100 together (processes differ by up to 0.00%).

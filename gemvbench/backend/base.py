@@ -43,6 +43,8 @@ class Launch:
     workgroups: int
     workgroup_size: int
     args: tuple[Argument, ...]
+    kind: int = 0
+    """Launches of one kind cost alike: where only some are timed one by one, some of each are."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ class Backend(Protocol):
 
     def compile(self, text: str, entry: str) -> Kernel:
         """Compile, or raise CompileError with the compiler's log."""
+
+    def load_library(self, name: str, dtype: str) -> Kernel:
+        """A vendor library's product y = W x for operands of a type, called like a kernel.
+
+        Raises:
+            CompileError: it is not here.
+        """
 
     def alloc(self, size: int) -> Buffer:
         """Uninitialised device memory of `size` bytes."""

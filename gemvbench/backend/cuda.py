@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from gemvbench import __version__
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Buffer, Kernel, Launch, Timing
+from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemv
 from gemvbench.backend.cuda_devices import OUT_OF_MEMORY, memory_problem, open_problem, ordinal_of
 from gemvbench.backend.graph_plan import cut, find_period
 from gemvbench.backend.nvrtc import compile_cubin
@@ -48,6 +49,9 @@ CACHED_NODES = 1 << 17
 
 _GATE_LIMIT_NS = 250_000_000
 """A held device goes on after this long, so that no mistake here can hang it."""
+
+_QUEUED_AHEAD = 512
+"""Launches that wait in a stream without blocking the host; a driver holds about twice as many."""
 
 _GATE = """
 extern "C" __global__ void gate(const volatile unsigned *opened, unsigned ticket,
@@ -68,8 +72,9 @@ _NOT_FOUND = 500
 class CudaBackend:
     """One CUDA device with one stream, beside the default one and independent of it."""
 
-    def __init__(self, info: DeviceInfo) -> None:
+    def __init__(self, info: DeviceInfo, *, graphs: bool = True) -> None:
         self.info = info
+        self._time_graphs = graphs
         try:
             self._device = Device(ordinal_of(info))
             self._device.use()
@@ -92,6 +97,12 @@ class CudaBackend:
             raise CompileError(
                 f'There is no kernel named {entry}; it has to be declared extern "C" __global__.'
             ) from error
+
+    def load_library(self, name: str, dtype: str) -> Kernel:
+        """cuBLAS, the one library here; its handle takes the place of a kernel's function."""
+        self._device.use()
+        product = CublasGemv(dtype, self._stream, self.alloc(WORKSPACE_BYTES))
+        return Kernel(name, product, b"")
 
     def alloc(self, size: int) -> Buffer:
         self._device.use()
@@ -139,15 +150,17 @@ class CudaBackend:
         self._stream.synchronize()
 
     def time(self, launches: Sequence[Launch]) -> Timing:
-        """The whole sequence as graphs, queued behind a closed gate.
+        """The whole sequence, as graphs queued behind a closed gate or launch by launch.
 
         What is timed lies between two events around all graphs: the start of the first graph
         and the step from one to the next are inside. `enqueue` is the queueing alone; capture
-        is done before, and most graphs come from the cache.
+        is done before, and most graphs come from the cache. Launch by launch, the gate opens
+        when as much is queued as a stream holds, and the host has to keep ahead from there.
         """
         self._device.use()
         stream = self._stream
-        graphs = self._graphs.get(launches)
+        graphs = self._graphs.get(launches) if self._time_graphs else []
+        ahead = 0 if self._time_graphs else min(len(launches), _QUEUED_AHEAD)
         gate = self._gate = self._gate or _Gate(self._load(_GATE)[1])
         gate.hold(stream)
         try:
@@ -155,18 +168,27 @@ class CudaBackend:
             self._start.record(stream)
             for graph in graphs:
                 graph.launch(stream)
-            self._end.record(stream)
-            queued_ahead = not self._start.done
+            for launch in launches[:ahead]:
+                _enqueue(launch, stream)
+            whole = bool(graphs) or ahead == len(launches)
+            if whole:
+                self._end.record(stream)
+            queued_ahead = whole and not self._start.done
         finally:
             released = time.perf_counter()
             gate.open()
+        if not whole:
+            for launch in launches[ahead:]:
+                _enqueue(launch, stream)
+            self._end.record(stream)
+        queued = time.perf_counter()
         stream.synchronize()
         finished = time.perf_counter()
         return Timing(
             timeline=get_elapsed_time(self._start, self._end) * 1e-3,
             kernel=None,
             host=finished - released,
-            enqueue=released - started,
+            enqueue=queued - started,
             queued_ahead=queued_ahead,
         )
 

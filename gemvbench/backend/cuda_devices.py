@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemvbench.backend import nvml
+from gemvbench.backend.cublas import load_cublas
 from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
@@ -163,7 +164,7 @@ def _describe(runtime: Any, driver: Any, ordinal: int, notes: tuple[str, ...]) -
         max_alloc_bytes=memory,
         free_bytes=memory if free is None else min(free, memory),
         cache_bytes=properties["l2CacheSize"],
-        capabilities=("half_arithmetic",),
+        capabilities=("half_arithmetic", *(() if load_cublas() is None else ("cublas",))),
         uuid=_uuid(driver, ordinal),
         pci=pci,
         architecture=f"sm_{properties['major']}{properties['minor']}",

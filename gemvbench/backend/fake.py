@@ -59,6 +59,7 @@ class FakeBackend:
     _allocated: int = 0
     _builds: int = 0
     _history: int = 0
+    _first_size: int = 0
     _clock: float = 0.0
     _loaded: list[Mapping[str, str]] = field(default_factory=list)
     _last: Mapping[str, str] = field(default_factory=dict)
@@ -80,8 +81,12 @@ class FakeBackend:
             self._loaded.append(facts)
         return Kernel(entry, _Build(programme, facts, self._builds), text.encode())
 
+    def load_library(self, name: str, dtype: str) -> Kernel:
+        raise CompileError(f"the fake device has no {name}")
+
     def alloc(self, size: int) -> Memory:
         self._remember("alloc", size)
+        self._first_size = self._first_size or size
         self._allocated += size
         if size > self.info.max_alloc_bytes or self._allocated > self.info.memory_bytes:
             raise MemoryError(f"{self.info.id} is out of memory: {self._allocated} bytes wanted")
@@ -141,8 +146,9 @@ class FakeBackend:
     def _times(self, launches: Sequence[Launch]) -> tuple[float, float]:
         """(timeline, sum of kernel times) of a sequence."""
         draw = random.Random(f"{self.script.seed} leg {self._history}")
-        counts = Counter((launch.kernel.handle.number, launch.args[3:5]) for launch in launches)
-        examples = {(launch.kernel.handle.number, launch.args[3:5]): launch for launch in launches}
+        # By kernel and sizes: of y, k and n, or of what a bare read reads.
+        counts = Counter((launch.kernel.handle.number, launch.args[2:5]) for launch in launches)
+        examples = {(launch.kernel.handle.number, launch.args[2:5]): launch for launch in launches}
         timeline = kernel = 0.0
         for kind, launch in examples.items():
             build: _Build = launch.kernel.handle
@@ -152,6 +158,8 @@ class FakeBackend:
             factor *= 1 + speed.drift * self._clock
             factor *= speed.company if self._has_company(build) else 1.0
             factor *= speed.slow_factor if draw.random() < speed.slow_probability else 1.0
+            if self._process_draw(launch) < speed.slow_process_probability:
+                factor *= speed.slow_factor
             own = build.programme.bytes_moved(launch) / (speed.gbps * 1e9)
             kernel += counts[kind] * own * factor
             timeline += counts[kind] * (own * factor + speed.overhead)
@@ -166,6 +174,11 @@ class FakeBackend:
             draw = random.Random(f"{self.script.seed} offset {self._history} {number}")
             self._offsets[number] = draw.gauss(0, 1)
         return self._offsets[number]
+
+    def _process_draw(self, launch: Launch) -> float:
+        """A number of this process and of a launch's sizes: the padding differs by block."""
+        sizes = sorted(launch.kernel.handle.programme.sizes(launch).items())
+        return random.Random(f"{self.script.seed} mode {self._first_size} {sizes}").random()
 
     def _faults(self, facts: Mapping[str, str], stage: Stage) -> set[Kind]:
         kinds: set[Kind] = set()

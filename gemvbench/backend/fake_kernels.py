@@ -121,7 +121,7 @@ class Programme:
         numbers = self.numbers(launch)
         if "words" in numbers:
             return 4 * numbers["words"]
-        if "n" not in numbers or self.entry.output == 0:
+        if "n" not in numbers or self.entry.output == 0 or self.entry.execute is _nothing:
             return 1
         k, n = numbers["k"], numbers["n"] + _extra(self.constants)
         w, x = (inputs.DTYPES[_type(self.constants, name)].itemsize for name in ("W", "X"))
@@ -178,6 +178,10 @@ def _frozen(constants: Mapping[str, str], launch: Launch) -> None:
     _gemv(constants, launch, launch.workgroups, 0)
 
 
+def _nothing(constants: Mapping[str, str], launch: Launch) -> None:
+    """A launch without work."""
+
+
 def _fill(constants: Mapping[str, str], launch: Launch) -> None:
     out: Memory = launch.args[0]
     count, first, offset, seed, stream, period, phase = map(int, launch.args[1:])
@@ -230,6 +234,7 @@ ENTRIES: Mapping[str, Entry] = {
     "gemv_row": Entry(_row, 2, _SIZES),
     "gemv_cpu": Entry(_cpu, 2, _SIZES),
     "gemv_frozen": Entry(_frozen, 2, _SIZES),
+    "launch_only": Entry(_nothing, 2, _SIZES),
     "fill_values": Entry(_fill, 0, _VALUES),
     "exact_rows": Entry(_exact, 0, _SUMS),
     "read_chunked": Entry(_read, 1, ("words", "word_offset")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import time
 import warnings
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Argument, Buffer, Kernel, Launch, Timing
+from gemvbench.backend.event_plan import sample_events
 from gemvbench.backend.opencl_devices import NO_CACHE
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
@@ -93,6 +93,9 @@ class OpenCLBackend:
             return None
         return program
 
+    def load_library(self, name: str, dtype: str) -> Kernel:
+        raise CompileError(f"OpenCL has no {name}")
+
     def alloc(self, size: int) -> Buffer:
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
 
@@ -128,18 +131,17 @@ class OpenCLBackend:
     def time(self, launches: Sequence[Launch]) -> Timing:
         # The first kernel waits for a user event, so that the device finds a full queue.
         gate = cl.UserEvent(self._context)
-        stride = math.ceil(len(launches) / SAMPLED_EVENTS)
-        while math.gcd(stride, 6) > 1:
-            stride += 1  # or it would always meet the same stages of calls of 2, 3 or 4
+        weights = sample_events([launch.kind for launch in launches], SAMPLED_EVENTS)
+        sampled: list[tuple[float, cl.Event]] = []
         arguments = _ArgumentSetter()
         started = time.perf_counter()
         try:
             first = last = self._enqueue(launches[0], arguments, [gate])
-            sampled = [first]
-            for index, launch in enumerate(launches[1:], 1):
-                last = self._enqueue(launch, arguments)
-                if index % stride == 0:
-                    sampled.append(last)
+            for index, launch in enumerate(launches):
+                if index:
+                    last = self._enqueue(launch, arguments)
+                if index in weights:
+                    sampled.append((weights[index], last))
             self._queue.flush()
             queued_ahead = first.command_execution_status in _NOT_STARTED
         finally:
@@ -147,10 +149,10 @@ class OpenCLBackend:
             gate.set_status(cl.command_execution_status.COMPLETE)
         self._queue.finish()
         finished = time.perf_counter()
-        own = sum(event.profile.end - event.profile.start for event in sampled)
+        own = sum(weight * (e.profile.end - e.profile.start) for weight, e in sampled)
         return Timing(
             timeline=(last.profile.end - first.profile.start) * 1e-9,
-            kernel=own * 1e-9 * len(launches) / len(sampled),
+            kernel=own * 1e-9,
             host=finished - released,
             enqueue=released - started,
             queued_ahead=queued_ahead,

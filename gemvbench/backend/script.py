@@ -91,6 +91,8 @@ class Speed(_Strict, frozen=True, kw_only=True):
     """Growth of the time per second of device time spent in the process."""
     slow_probability: float = 0.0
     slow_factor: float = 2.0
+    slow_process_probability: float = 0.0
+    """Drawn once for each process and size, whatever the kernel: S2's slow mode."""
     company: float = 1.0
     """Factor of the time while the process has loaded a GEMV kernel with other constants too."""
     host_clock: float = 1.0
@@ -112,6 +114,7 @@ class Rule(_Strict, frozen=True, kw_only=True):
     drift: float | None = None
     slow_probability: float | None = None
     slow_factor: float | None = None
+    slow_process_probability: float | None = None
     company: float | None = None
     host_clock: float | None = None
     sm_mhz: int | None = None

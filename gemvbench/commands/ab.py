@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,13 +15,14 @@ from gemvbench.budget import TOO_SMALL
 from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
-from gemvbench.commands.setup import prepare
+from gemvbench.commands.setup import Setup, prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
-from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
+from gemvbench.record import GridCell, Recorder, Settings, default_path
 from gemvbench.report.closing import refusal
 from gemvbench.report.comparison import comparison_document
+from gemvbench.report.document import Document
 from gemvbench.report.dry import dry_document
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor
@@ -39,7 +41,9 @@ def run_ab(options: argparse.Namespace) -> Exit:
         raise UserError("ab needs at least one --arm, for example `gemvbench ab --arm pack2`.")
     arms = [parse_arm(text) for text in options.arm]
     baseline = parse_arm(options.baseline or default_baseline(options.op))
-    return _compare(options, arms, baseline, {})
+    path = record_path(options)
+    setup = prepare(options, [baseline, *arms], make_settings(options))
+    return conduct(options, setup, path, comparison_document)
 
 
 def run_sweep(options: argparse.Namespace) -> Exit:
@@ -50,7 +54,9 @@ def run_sweep(options: argparse.Namespace) -> Exit:
     options.device = names[0]
     arms = [msgspec.structs.replace(arm, device=name) for name in names for arm in cells.values()]
     baseline = parse_arm(options.baseline) if options.baseline else arms[0]
-    return _compare(options, arms, baseline, cells)
+    path = record_path(options)
+    setup = prepare(options, [baseline, *arms], make_settings(options))
+    return conduct(options, setup, path, comparison_document, grid=_make_grid(setup, cells))
 
 
 def grid_cells(options: argparse.Namespace) -> Cells:
@@ -74,24 +80,27 @@ def grid_cells(options: argparse.Namespace) -> Cells:
     return cells
 
 
-def _compare(
+def conduct(
     options: argparse.Namespace,
-    arms: Sequence[Arm],
-    baseline: Arm,
-    cells: Cells,
+    setup: Setup,
+    path: Path,
+    document: Callable[[Summary], Document],
+    **marks: Any,
 ) -> Exit:
-    path = record_path(options)
-    setup = prepare(options, [baseline, *arms], make_settings(options))
+    """Run what was prepared, or show its plan; `marks` go into the record's header.
+
+    Raises:
+        UserError: there is nothing to compare with the baseline, or a budget too small.
+    """
     if len({choice.label for choice in setup.contests[0].choices}) == 1:
         raise UserError(
-            f"Arm {baseline.full_name} is the baseline itself, which every run already measures "
+            f"Arm {setup.baseline} is the baseline itself, which every run already measures "
             "twice (the twin `aa`). Name another --arm or another --baseline."
         )
     if options.dry_run:
         emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
-    header = setup.header(options.arguments)
-    header = msgspec.structs.replace(header, grid=_make_grid(header, cells))
+    header = msgspec.structs.replace(setup.header(options.arguments), **marks)
     recorder = Recorder(header, path)
     with Bar() as bar:
         run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
@@ -102,7 +111,7 @@ def _compare(
     code = exit_code(summary, fail_on_slower=options.fail_on_slower)
     if code == Exit.USAGE:
         raise UserError(refusal(summary))
-    emit(comparison_document(summary), options)
+    emit(document(summary), options)
     return code
 
 
@@ -118,10 +127,9 @@ def record_path(options: argparse.Namespace) -> Path:
     return path
 
 
-def _make_grid(header: Header, cells: Cells) -> tuple[GridCell, ...]:
+def _make_grid(setup: Setup, cells: Cells) -> tuple[GridCell, ...]:
     """The sweep's cells with the labels that its arms got, device by device."""
     places = {arm.name: place for place, arm in cells.items()}
-    case = header.cases[0].id
     return tuple(
         GridCell(
             row=places[choice.arm][0],
@@ -129,19 +137,19 @@ def _make_grid(header: Header, cells: Cells) -> tuple[GridCell, ...]:
             device=choice.device,
             label=choice.label,
         )
-        for choice in header.choices
-        if choice.case == case and choice.arm in places
+        for choice in setup.contests[0].choices
+        if choice.arm in places
     )
 
 
-def make_settings(options: argparse.Namespace) -> Settings:
-    """The numbers of a run.
+def make_settings(options: argparse.Namespace, regimes: Sequence[str] = REGIMES) -> Settings:
+    """The numbers of a run in one of some regimes.
 
     Raises:
         UserError: an unknown regime or a number outside its range.
     """
-    if options.regime not in REGIMES:
-        raise UserError(f"--regime {options.regime!r} is unknown; use {' or '.join(REGIMES)}.")
+    if options.regime not in regimes:
+        raise UserError(f"--regime {options.regime!r} is unknown; use {' or '.join(regimes)}.")
     return Settings(
         command=options.command,
         regime=options.regime,

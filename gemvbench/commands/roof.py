@@ -12,7 +12,7 @@ from gemvbench.commands.selection import choose_device, find_devices
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.jobs import roof_jobs
-from gemvbench.messages import Calibrate, CaseBlock, RoofMeasured
+from gemvbench.messages import AnyLayout, Calibrate, CaseBlock, RoofMeasured
 from gemvbench.plan import plan_layout
 from gemvbench.process import WorkerDiedError, converse
 from gemvbench.report import units
@@ -36,7 +36,7 @@ def run_roof(options: argparse.Namespace) -> Exit:
 def measure_roofs(device: DeviceInfo) -> list[RoofMeasured]:
     """All read kernels in one worker, fastest first; one that kills it is left out."""
     candidates = list(roof_jobs(device))
-    layouts = {device.id: plan_layout(_CASE, "stream", device)}
+    layouts: dict[str, AnyLayout] = {device.id: plan_layout(_CASE, "stream", device)}
     while candidates:
         case = CaseBlock(case=_CASE, layouts=layouts, jobs=(), roofs=tuple(candidates))
         try:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -21,8 +22,10 @@ from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
 from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
-from gemvbench.models import find_model
+from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
+
+C = TypeVar("C", bound=Case)
 
 _RANK = ("cuda", "opencl")
 _INSTALL = (
@@ -98,9 +101,7 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Case,
     if options.shape:
         shapes: Sequence[tuple[int, int]] = [parse_shape(text) for text in options.shape]
     elif options.model:
-        model = find_model(options.model)
-        if model.unverified:
-            warn(f"{model.title}: {model.unverified} not verified against its config.")
+        model = find_known_model(options.model)
         shapes = [(operation.k, operation.n) for operation in model.operations]
     else:
         shapes = _DEFAULT_CPU if device.is_cpu else _DEFAULT_GPU
@@ -116,6 +117,14 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Case,
         for k, n in dict.fromkeys(shapes)
     ]
     return pick_cases(cases, options.pick)
+
+
+def find_known_model(name: str) -> Model:
+    """A model of the catalogue; warns of what is not known for sure."""
+    model = find_model(name)
+    if model.unverified:
+        warn(f"{model.title}: {model.unverified} not verified against its config.")
+    return model
 
 
 def with_spare_rows(cases: Sequence[Case], arms: Sequence[Arm]) -> tuple[Case, ...]:
@@ -152,7 +161,7 @@ def parse_share(option: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def pick_cases(cases: Sequence[Case], pattern: str | None) -> tuple[Case, ...]:
+def pick_cases(cases: Sequence[C], pattern: str | None) -> tuple[C, ...]:
     """The cases whose id matches.
 
     Raises:

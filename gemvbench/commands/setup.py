@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gemvbench import __version__
 from gemvbench.arm import Arm
+from gemvbench.cases import Case
 from gemvbench.commands.attention import check_operation
 from gemvbench.commands.output import warn
 from gemvbench.commands.selection import (
@@ -22,6 +23,7 @@ from gemvbench.device import DeviceInfo
 from gemvbench.environment import describe_environment
 from gemvbench.errors import Exit, UserError
 from gemvbench.record import Header, Settings
+from gemvbench.token_case import Token
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,30 @@ class Setup:
         )
 
 
-def prepare(options: argparse.Namespace, arms: Sequence[Arm], settings: Settings) -> Setup:
+CaseChooser = Callable[[argparse.Namespace, DeviceInfo], Sequence[Case]]
+
+
+def prepare(
+    options: argparse.Namespace,
+    arms: Sequence[Arm],
+    settings: Settings,
+    choose: CaseChooser | None = None,
+) -> Setup:
     """Devices, cases and specialised arms of a run; the first arm is the baseline.
+
+    Without `choose` the cases are shapes, from the options of `ab`.
 
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
     """
     check_seed(settings.seed)
-    check_operation(arms, options.op)
+    check_operation(arms, getattr(options, "op", "gemv"))
     devices = find_devices()
     device = choose_device(devices, options.device)
-    cases = with_spare_rows(choose_cases(options, device), arms)
+    if choose is None:
+        cases: Sequence[Case] = with_spare_rows(choose_cases(options, device), arms)
+    else:
+        cases = choose(options, device)
     entrants = make_entrants(arms, device, devices)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)
@@ -74,7 +89,7 @@ def check_seed(seed: int) -> None:
 
 def _refuse_if_nothing_fits(contests: Sequence[Contest]) -> None:
     refused = [contest for contest in contests if not contest.layouts]
-    if len(refused) == len(contests):
+    if len(refused) == len(contests) or any(isinstance(c.case, Token) for c in refused):
         raise UserError(refused[0].refusal, Exit.NO_DEVICE)
     for contest in refused:
         warn(f"left out: {contest.refusal}")

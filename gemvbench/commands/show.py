@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, describe_axes
 from gemvbench.commands.output import check_output, emit
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit
@@ -37,7 +37,7 @@ def run_list(options: argparse.Namespace) -> Exit:
         ),
         *(
             {"family": name, "summary": summary, "axes": ""}
-            for name, summary in HOST_FAMILIES.items()
+            for name, summary in (HOST_FAMILIES | LIBRARY_FAMILIES).items()
         ),
         {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
     ]
@@ -69,14 +69,18 @@ def run_report(options: argparse.Namespace) -> Exit:
     """The results of a record, in any format."""
     from gemvbench.reading import read_record
     from gemvbench.report.comparison import comparison_document
+    from gemvbench.report.decode import decode_document
     from gemvbench.report.selftest_document import selftest_document
     from gemvbench.results import summarise
     from gemvbench.selftest import examine
 
     check_output(options)
     run = read_record(Path(options.record))
-    if run.header.settings.command == "selftest":
+    command = run.header.settings.command
+    if command == "selftest":
         document = selftest_document(examine(run))
+    elif command == "decode":
+        document = decode_document(summarise(run))
     else:
         document = comparison_document(summarise(run))
     emit(document, options)

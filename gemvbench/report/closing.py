@@ -6,6 +6,7 @@ from gemvbench.budget import TOO_SMALL
 from gemvbench.clocks import event_clocks
 from gemvbench.disturbance import drift, slot_effect
 from gemvbench.messages import BlockDone, Sample
+from gemvbench.plan import REGIMES
 from gemvbench.record import Alone, Charged
 from gemvbench.report import units
 from gemvbench.results import Summary
@@ -42,6 +43,11 @@ def how_sure(summary: Summary) -> list[str]:
             f"Noise floor {units.effect(summary.noise_floor)}; effects from "
             f"{units.effect(summary.min_detectable_effect)} on are found nine times in ten "
             f"(median arm); SAME means inside {settings.min_effect:.1%}."
+        )
+    if settings.regime in REGIMES and blocks:
+        lines.append(
+            f"Regime {settings.regime} is unconfirmed: whether a whole token shows this ranking "
+            "tells `gemvbench decode --model MODEL --arm ARM --ab RECORD`."
         )
     return [*lines, *_disturbances(summary), *_alone(summary), *_clocks(summary), *_time(summary)]
 

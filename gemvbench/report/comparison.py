@@ -9,6 +9,7 @@ import msgspec
 from gemvbench.arm import AUTO
 from gemvbench.best import Best
 from gemvbench.case_results import Result, Roof
+from gemvbench.cases import verified_as
 from gemvbench.contamination import Contamination
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import recommend
@@ -28,7 +29,7 @@ from gemvbench.results import Summary
 _COLUMNS = ("arm", "verdict", "ratio", "interval", "time", "kernel", "GB/s", "of roof", "flags")
 
 
-class _Json(msgspec.Struct, kw_only=True):
+class ComparisonJson(msgspec.Struct, kw_only=True):
     """The stable object of `--format json`."""
 
     schema: int
@@ -60,13 +61,13 @@ def comparison_document(summary: Summary) -> Document:
     sections = context_sections(summary) + [
         section
         for case in header.cases
-        for section in (*matrix_sections(summary, case.id), _case_section(summary, case.id))
+        for section in (*matrix_sections(summary, case.id), case_section(summary, case.id))
     ]
     below = Section(title="", columns=(), rows=(), notes=tuple(closing(summary)))
     return Document(
         sections=(*sections, below),
         markdown=pull_request(summary, sections),
-        data=_Json(
+        data=ComparisonJson(
             schema=SCHEMA,
             device=header.devices[0].id,
             devices=header.devices,
@@ -93,7 +94,8 @@ def comparison_document(summary: Summary) -> Document:
     )
 
 
-def _case_section(summary: Summary, case: str) -> Section:
+def case_section(summary: Summary, case: str) -> Section:
+    """One case: claims, the table, and what to know of single rows."""
     header = summary.run.header
     results = summary.of_case(case)
     arms = claimed(results)
@@ -190,7 +192,7 @@ def _advice(summary: Summary, case: str) -> list[str]:
     tried = {choice.device for choice in header.choices if choice.arm == AUTO}
     return [
         f"compute-bound: under {COMPUTE_BOUND:.0%} of the roof, so memory is not the limit; "
-        f"on {device.id} try --arm auto ({recommend(shape, device).name})."
+        f"on {device.id} try --arm auto ({recommend(verified_as(shape)[0], device).name})."
         for device in header.devices
         if device.id in slow - tried
     ]

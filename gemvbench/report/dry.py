@@ -8,11 +8,12 @@ from gemvbench.case import Gemv
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import Choice
-from gemvbench.ladder import Declined, Specialization
+from gemvbench.ladder import Declined, LibraryArm, Specialization
 from gemvbench.plan import first_orders, roof_label
 from gemvbench.record import Settings
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
+from gemvbench.token_arm import DeviceOutcome, TokenArm
 
 
 def dry_document(
@@ -42,7 +43,8 @@ def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Sect
         f"{device}: {what} in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
         for device, layout in contest.layouts.items()
     ]
-    labels = (*contest.with_twin().labels, *roofs)
+    probes = [probe.arm for probe in contest.probes]
+    labels = (*contest.with_twin().labels, *probes, *roofs)
     count = settings.passes if contest.can_be_compared() else 0
     orders = first_orders(labels, settings.seed, count)
     return Section(
@@ -68,8 +70,19 @@ def _row(choice: Choice) -> tuple[str, ...]:
             str(outcome.workgroup_size),
             constants + steps,
         )
+    if isinstance(outcome, TokenArm):
+        kernels = dict.fromkeys(_kernel(layer.outcome) for layer in outcome.layers)
+        return (choice.label, "", "", "; ".join((*kernels, *outcome.steps)))
+    if isinstance(outcome, LibraryArm):
+        return (choice.label, "", "", outcome.library)
     reason = f"DECLINED: {outcome.reason}" if isinstance(outcome, Declined) else "on the host"
     return (choice.label, "", "", reason)
+
+
+def _kernel(outcome: DeviceOutcome) -> str:
+    if isinstance(outcome, LibraryArm):
+        return outcome.library
+    return " ".join(f"{name}={value}" for name, value in outcome.constants)
 
 
 def _record(choice: Choice) -> dict[str, object]:
