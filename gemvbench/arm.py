@@ -20,6 +20,13 @@ AUTO_VALUE = -1
 """The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
 _EXTRA = (0, 3, 5, 10, 20, 30, 50, 100)
 """Planted rows, in per mille of n: an effect that is known exactly."""
+_ATTENTION_AXES = {
+    "pack": (3, 0, 1, 2),
+    "block": (AUTO_VALUE, 1, 64, 128, 256, 512),
+    "splits": (AUTO_VALUE, *(1 << power for power in range(10))),
+    "q": (0, 8),
+}
+"""Axes of every attention family; block1 is the kernel for CPUs, q8 quantises Q."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +37,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     axes: Mapping[str, tuple[int, ...]] = {}
     languages: tuple[str, ...] = ("cuda", "opencl")
+    operations: tuple[str, ...] = ("gemv",)
     cpu_only: bool = False
 
     def default(self, axis: str) -> int:
@@ -68,6 +76,34 @@ FAMILIES: dict[str, Family] = {
         summary="the reference kernel that never changes; history is measured against it",
         file="frozen",
         entry="gemv_frozen",
+    ),
+    "per_head": Family(
+        summary="kq, av, attention: a matrix-vector product for each query head (S3)",
+        file="attention",
+        entry="attn_kq",
+        axes=_ATTENTION_AXES,
+        operations=("kq", "av", "attention"),
+    ),
+    "gqa": Family(
+        summary="kq, av, attention: a row read once for all heads that share it (S3)",
+        file="attention",
+        entry="attn_kq",
+        axes=_ATTENTION_AXES,
+        operations=("kq", "av", "attention"),
+    ),
+    "token_major": Family(
+        summary="kq, av, attention: heads innermost, so that rows are read in order (S3)",
+        file="attention",
+        entry="attn_kq",
+        axes=_ATTENTION_AXES,
+        operations=("kq", "av", "attention"),
+    ),
+    "splitkv": Family(
+        summary="attention in one pass: tokens split over workgroups, online softmax, a merge",
+        file="splitkv",
+        entry="attn_splitkv",
+        axes=_ATTENTION_AXES,
+        operations=("attention",),
     ),
 }
 ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in family.axes))

@@ -81,13 +81,16 @@ def build_parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="check arms against the oracle, without timing")
     _add_arm(verify)
     _add_cases(verify)
+    verify.add_argument(
+        "--all", action="store_true", help="with --op: every head size, ratio, type and layout"
+    )
     _add_output(verify)
     roof = commands.add_parser("roof", help="measure how fast this device reads memory")
     roof.add_argument("--device", metavar="ID", help="device id (default: the best present)")
     _add_output(roof)
     ab = commands.add_parser("ab", help="compare arms with a baseline, paired")
     _add_arm(ab)
-    ab.add_argument("--baseline", metavar="ARM", help="default: base")
+    ab.add_argument("--baseline", metavar="ARM", help="default: base; of attention: per_head")
     _add_measurement(ab)
     sweep = commands.add_parser(
         "sweep",
@@ -248,7 +251,21 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
     parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
+    _add_attention(parser)
     parser.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
+
+
+def _add_attention(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("attention")
+    group.add_argument("--op", default="gemv", help="gemv (default), kq, av or attention")
+    for name in ("heads", "kv-heads", "head-dim", "v-dim", "capacity"):
+        group.add_argument(f"--{name}", type=int, metavar="N")
+    group.add_argument("--context", metavar="N", help="tokens: 4096; 128:16384 doubles")
+    group.add_argument("--kv", metavar="TYPE", help="f16, bf16, q8_0 or q8_KV")
+    group.add_argument("--k-type", metavar="TYPE", help="of K, where it is not --kv")
+    group.add_argument("--v-type", metavar="TYPE", help="of V, where it is not --kv")
+    group.add_argument("--kv-layout", metavar="ORDER", help="tkd (default) or ktd")
+    group.add_argument("--q-type", metavar="TYPE", help="of Q: f16 (default) or f32")
 
 
 def _add_measurement(parser: argparse.ArgumentParser) -> None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from gemvbench.arm import Arm
+from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
 from gemvbench.cases import Case, verified_as
 from gemvbench.device import DeviceInfo, find_device
+from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, launches_job, make_job, rows1_sibling
-from gemvbench.ladder import Declined, specialize
+from gemvbench.ladder import Declined
 from gemvbench.messages import AnyLayout, Job, KernelJob
 from gemvbench.plan import TWIN, launches_label
 from gemvbench.token_case import Token
@@ -109,7 +111,7 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
         if job is None:
             continue
         jobs.append(job)
-        if isinstance(case, Token):
+        if not isinstance(case, Gemv):
             continue
         sibling = rows1_sibling(entrant.arm, case, entrant.device)
         if sibling is not None:
@@ -123,7 +125,9 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
         layouts=layouts,
     )
     devices = {entrant.device.id: entrant.device for entrant in entrants}
-    if not isinstance(case, Token):
+    if isinstance(case, Attention):
+        return contest
+    if isinstance(case, Gemv):
         return replace(contest, references=_frozen_jobs(case, tuple(devices.values())))
     return replace(
         contest,

@@ -11,15 +11,17 @@ from gemvbench.arm import Arm
 from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import (
-    Declined,
-    HostArm,
-    LibraryArm,
-    Outcome,
-    Specialization,
-    specialize,
+from gemvbench.dispatch import specialize
+from gemvbench.ladder import Declined, HostArm, LibraryArm, Outcome, Specialization
+from gemvbench.messages import (
+    AttentionJob,
+    DeviceJob,
+    HostJob,
+    Job,
+    KernelJob,
+    LibraryJob,
+    TokenJob,
 )
-from gemvbench.messages import DeviceJob, HostJob, Job, KernelJob, LibraryJob, TokenJob
 from gemvbench.source import assemble, kernel_text
 from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
 from gemvbench.token_case import Token
@@ -83,6 +85,8 @@ def _source_digest(job: Job | None) -> str:
     """Of all that a job builds; "" where nothing is built."""
     if isinstance(job, TokenJob):
         return short_digest(" ".join(map(_source_digest, job.layers)).encode())
+    if isinstance(job, AttentionJob):
+        return short_digest(f"{job.stages} {job.ranges}\n{job.text}".encode())
     if not isinstance(job, KernelJob):
         return f"{job.library} {job.w}" if isinstance(job, LibraryJob) else ""
     named = f"{job.entry} {job.workgroups} {job.workgroup_size}\n{job.text}"
@@ -105,6 +109,15 @@ def make_job(outcome: Chosen, label: str, device: DeviceInfo) -> Job | None:
     if isinstance(outcome, TokenArm):
         layers = tuple(_device_job(layer.outcome, label, device) for layer in outcome.layers)
         return TokenJob(arm=label, device=device.id, layers=layers)
+    if isinstance(outcome, Specialization) and outcome.ranges is not None:
+        return AttentionJob(
+            arm=label,
+            device=device.id,
+            text=kernel_text(outcome),
+            stages=outcome.stages,
+            ranges=outcome.ranges,
+            quantised_q=bool(outcome.constant("QUANT_Q")),
+        )
     return _device_job(outcome, label, device)
 
 

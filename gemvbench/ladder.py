@@ -15,6 +15,7 @@ import msgspec
 from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, Arm, Family
 from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.device import DeviceInfo
+from gemvbench.stages import Ranges, Stage
 
 BLOCKS = (64, 128, 256, 512)
 _X_CACHE_MOST = 16384
@@ -47,6 +48,9 @@ class Specialization(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     revision: str | None = None
     user_file: bool = False
+    stages: tuple[Stage, ...] = ()
+    """All launches of a call, where it has several kinds; `entry` is the first one's."""
+    ranges: Ranges | None = None
 
     def constant(self, name: str) -> int | str | None:
         return dict(self.constants).get(name)
@@ -157,6 +161,8 @@ def choose_block(loads: int) -> int:
 
 
 def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    if "gemv" not in family.operations:
+        return f"family {arm.family} computes {', '.join(family.operations)}, not gemv"
     if family.cpu_only and not device.is_cpu:
         return f"family {arm.family} is for CPUs, and {device.id} is a {device.kind}"
     if device.language not in family.languages:

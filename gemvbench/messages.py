@@ -13,6 +13,7 @@ import msgspec
 from gemvbench.cases import Case, Single
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
+from gemvbench.stages import Ranges, Stage
 
 
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -61,10 +62,22 @@ class TokenJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     layers: tuple[KernelJob | LibraryJob, ...]
 
 
+class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm of attention to build: the kernels of one text that a call runs in order."""
+
+    arm: str
+    device: str
+    text: str
+    stages: tuple[Stage, ...]
+    ranges: Ranges
+    quantised_q: bool = False
+    """It quantises Q itself, and is held against the product with that Q."""
+
+
 DeviceJob = KernelJob | LibraryJob
 """What computes one layer on the device."""
 
-Job = DeviceJob | HostJob | TokenJob
+Job = DeviceJob | HostJob | TokenJob | AttentionJob
 
 
 class Layout(msgspec.Struct, frozen=True, tag=True, kw_only=True):

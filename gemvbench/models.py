@@ -33,6 +33,15 @@ class Operation(msgspec.Struct, frozen=True):
         return self.times // self.active * self.experts
 
 
+class Heads(msgspec.Struct, frozen=True, kw_only=True):
+    """Attention of a model: query and KV heads, and elements of a row of K and of V."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_dim: int
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model's linear layers, and the order in which a token runs them."""
 
@@ -43,6 +52,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Places in `operations`, one for each layer of a token; empty for a set of shapes."""
     unverified: str = ""
     """What of it was not read from the model's config; "" where all was."""
+    attention: Heads | None = None
 
     @property
     def weight_bytes(self) -> int:
@@ -77,6 +87,8 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     heads: int = 0
     kv_heads: int = 0
     head_dim: int = 0
+    v_dim: int = 0
+    """Where rows of V are not as long as those of K."""
     layers: int = 0
     vocab: int = 0
     tied: bool = False
@@ -104,6 +116,17 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ),
             order=tuple(order),
             unverified=self.unverified,
+            attention=self._attention(),
+        )
+
+    def _attention(self) -> Heads | None:
+        if not self.heads:
+            return None
+        return Heads(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            v_dim=self.v_dim or self.head_dim,
         )
 
     def _dense(self) -> tuple[_Row, ...]:

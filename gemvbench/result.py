@@ -60,6 +60,7 @@ def constants_of(choice: Choice) -> dict[str, int | str]:
         return dict(outcome.constants) | {
             "workgroups": outcome.workgroups,
             "workgroup_size": outcome.workgroup_size,
+            **(msgspec.structs.asdict(outcome.ranges) if outcome.ranges else {}),
         }
     return {"host": outcome.family} if isinstance(outcome, HostArm) else {}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gemvbench.attention_case import Attention
+from gemvbench.attention_space import AttentionSpace
 from gemvbench.backend.base import Backend, Buffer
 from gemvbench.cases import Case
 from gemvbench.messages import AnyLayout, Job, Layout, TokenLayout
@@ -32,4 +34,6 @@ def make_space(backend: Backend, case: Case, layout: AnyLayout, seed: int, paddi
         assert isinstance(layout, TokenLayout)
         return TokenSpace(backend, case, layout, seed, padding)
     assert isinstance(layout, Layout)
+    if isinstance(case, Attention):
+        return AttentionSpace(backend, case, layout, seed, padding=padding)
     return Workspace(backend, case, layout, seed, padding=padding)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gemvbench import inputs, oracle
 from gemvbench.backend.base import Backend, Kernel
+from gemvbench.case import Gemv
 from gemvbench.errors import CompileError
 from gemvbench.jobs import short_digest
 from gemvbench.messages import (
@@ -64,10 +65,12 @@ class Verifier:
     """Runs all checks of one case; messages come as they are known."""
 
     def __init__(self, backend: Backend, request: Verify) -> None:
-        self.backend, self.request, self.case = backend, request, request.case
-        layout = plan_layout(request.case, "hot", request.device)
-        self.space = Workspace(backend, request.case, layout, request.seed, guarded=True)
-        self.limit = _BASE_LIMIT + request.case.weight_bytes / _SLOWEST
+        case = request.case
+        assert isinstance(case, Gemv)
+        self.backend, self.request, self.case = backend, request, case
+        layout = plan_layout(case, "hot", request.device)
+        self.space = Workspace(backend, case, layout, request.seed, guarded=True)
+        self.limit = _BASE_LIMIT + case.weight_bytes / _SLOWEST
         self._sums: dict[oracle.XPattern, NDArray[np.int64]] = {}
 
     def messages(self) -> Iterator[Message]:

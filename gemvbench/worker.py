@@ -17,6 +17,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from gemvbench.attention_case import Attention
+from gemvbench.attention_verify import AttentionVerifier
 from gemvbench.backend.base import Backend
 from gemvbench.block import Stopwatch, calibrate, run_block
 from gemvbench.device import DeviceInfo
@@ -73,11 +75,16 @@ def answer(request: Request) -> Iterator[Message]:
         backends = {info.id: open_backend(info, graphs=graphs) for info in devices}
     _OPEN.update(backends)
     if isinstance(request, Verify):
-        yield from Verifier(backends[request.device.id], request).messages()
+        yield from _make_verifier(backends[request.device.id], request).messages()
     elif isinstance(request, Calibrate):
         yield from calibrate(backends, request, watch)
     else:
         yield from run_block(backends, request, watch)
+
+
+def _make_verifier(backend: Backend, request: Verify) -> Verifier | AttentionVerifier:
+    kind = AttentionVerifier if isinstance(request.case, Attention) else Verifier
+    return kind(backend, request)
 
 
 def list_devices(backend: str) -> Iterator[DeviceFound]:

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from gemvbench import inputs, oracle
 from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch
 from gemvbench.case import ITEM_BYTES, Gemv
+from gemvbench.filling import copy_turns, fill_values, inputs_text
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import DeviceJob, HostJob, Job, Layout, Leg, TokenJob
+from gemvbench.messages import AttentionJob, DeviceJob, HostJob, Job, Layout, Leg, TokenJob
 from gemvbench.runners import Runner, build_kernel, make_host_runner, make_leg
-from gemvbench.source import assemble
 
 ARGUMENTS = 7
 """Of every GEMV entry: see `Workspace._args`."""
 
-_FILL_GROUP = 256
 _GUARD_BYTES = 1 << 14
 W_LEAD = 1 << 16
 """Bytes of NaN before the weights that are verified: whoever ignores w_offset reads them."""
@@ -54,35 +53,20 @@ class Workspace:
 
     def fill_weights(self, kind: str) -> None:
         """Make the first copy on the device, spare rows included, and the others from it."""
-        case, stride = self.case, self.layout.stride
+        case = self.case
         if self._guarded:
             self.backend.fill(self.pool, POISON, self._lead + self.layout.pool_bytes)
-        kernel = self.backend.compile(_inputs_text(self.backend, case.w, kind), "fill_values")
-        count = case.k * case.stored_rows
-        self.backend.run(
-            [
-                Launch(
-                    kernel,
-                    math.ceil(count / _FILL_GROUP),
-                    _FILL_GROUP,
-                    (
-                        self.pool,
-                        np.uint64(count),
-                        np.uint64(0),
-                        np.uint64((self._lead + case.w_offset) // ITEM_BYTES[case.w]),
-                        np.uint32(self.seed),
-                        np.uint32(oracle.W_STREAM),
-                        np.uint32(1),
-                        np.uint32(0),
-                    ),
-                )
-            ]
+        fill_values(
+            self.backend,
+            self.pool,
+            case.w,
+            case.k * case.stored_rows,
+            kind=kind,
+            offset=self._lead + case.w_offset,
+            seed=self.seed,
+            stream=oracle.W_STREAM,
         )
-        made = 1
-        while made < self.layout.turns:
-            more = min(made, self.layout.turns - made)
-            self.backend.copy(self.pool, self._lead, self._lead + made * stride, more * stride)
-            made += more
+        copy_turns(self.backend, self.pool, self.layout, self._lead)
 
     def write_rows(self, rows: NDArray[Any]) -> None:
         """Put other values in place of the first rows of the first copy."""
@@ -137,7 +121,7 @@ class Workspace:
         """
         if isinstance(job, HostJob):
             return make_host_runner(job, self.case, self.layout, self.seed)
-        assert not isinstance(job, TokenJob)
+        assert not isinstance(job, TokenJob | AttentionJob)
         return KernelRunner(self, build_kernel(self.backend, job), job)
 
     def pools(self) -> list[tuple[Buffer, int]]:
@@ -147,7 +131,7 @@ class Workspace:
     def exact_sums_on_device(self, pattern: oracle.XPattern) -> NDArray[np.int64]:
         """Sums made by the device from the generator alone; W in memory is not read."""
         case = self.case
-        kernel = self.backend.compile(_inputs_text(self.backend, "f32"), "exact_rows")
+        kernel = self.backend.compile(inputs_text(self.backend, "f32"), "exact_rows")
         sums = self.backend.alloc(4 * case.n)
         args = (
             sums,
@@ -197,8 +181,3 @@ class KernelRunner:
 
     def state(self) -> GpuState | None:
         return self._space.backend.state()
-
-
-def _inputs_text(backend: Backend, dtype: str, kind: str = "random") -> str:
-    constants = (("TYPE", f"TYPE_{dtype.upper()}"), ("KIND", f"KIND_{kind.upper()}"))
-    return assemble(backend.info.kernel_file("inputs"), constants)

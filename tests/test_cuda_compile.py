@@ -109,7 +109,8 @@ def test_matrix_holds_every_axis_value():
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_arm_compiles(architecture):
-    cuda = [name for name, family in FAMILIES.items() if "cuda" in family.languages]
+    cuda = [name for name, family in FAMILIES.items() if "gemv" in family.operations]
+    cuda = [name for name in cuda if "cuda" in FAMILIES[name].languages]
     texts = set().union(*map(family_texts, cuda)) | helper_texts()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         cubins = pool.map(lambda text: nvrtc.compile_cubin(text, architecture), texts)

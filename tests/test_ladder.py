@@ -326,3 +326,7 @@ def test_more_workgroups_are_not_the_same(tmp_path: Path) -> None:
     assert not same(*arms, CPU)
     choices = [choose(parse_arm(arms[0]), "mine", Gemv(k=8, n=n), CPU)[0] for n in (8, 9)]
     assert choices[0].source != choices[1].source
+
+
+def test_families_of_attention_are_none_of_gemv() -> None:
+    assert "not gemv" in declined("per_head")

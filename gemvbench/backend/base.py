@@ -30,7 +30,7 @@ class Kernel:
 
     entry: str
     handle: Any
-    binary: bytes
+    binary: bytes = b""
     arguments: int | None = None
     """How many it takes, where the back end can tell."""
 

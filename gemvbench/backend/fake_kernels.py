@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemvbench import inputs
+from gemvbench.backend import fake_attention
 from gemvbench.backend.base import Launch
 
 Array = NDArray[Any]
@@ -87,6 +88,8 @@ class Entry(NamedTuple):
     execute: Callable[[Mapping[str, str], Launch], None]
     output: int
     names: tuple[str, ...]
+    moved: Callable[[Mapping[str, str], Launch], int] | None = None
+    """Bytes that a launch moves, where k and n do not tell."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class Programme:
         return {name: int(value) for name, value in zip(self.entry.names, values, strict=True)}
 
     def bytes_moved(self, launch: Launch) -> int:
+        if self.entry.moved is not None:
+            return self.entry.moved(self.constants, launch)
         numbers = self.numbers(launch)
         if "words" in numbers:
             return 4 * numbers["words"]
@@ -234,4 +239,8 @@ ENTRIES: Mapping[str, Entry] = {
     "exact_rows": Entry(_exact, 0, _SUMS),
     "read_chunked": Entry(_read, 1, ("words", "word_offset")),
     "read_strided": Entry(_read, 1, ("words", "word_offset")),
+    **{
+        name: Entry(execute, output, (), moved)
+        for name, (execute, output, moved) in fake_attention.STAGES.items()
+    },
 }

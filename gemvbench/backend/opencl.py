@@ -7,6 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,16 @@ SAMPLED_EVENTS = 512
 _NOT_STARTED = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
 
 
+@dataclass
+class _Built:
+    """The program built last, and the entries taken from it: stages of one text follow each
+    other. An arm built a second time, the twin, is built anew."""
+
+    text: str
+    program: cl.Program
+    entries: set[str] = field(default_factory=set)
+
+
 class OpenCLBackend:
     """One OpenCL device with one in-order, profiling queue."""
 
@@ -39,17 +50,31 @@ class OpenCLBackend:
         self._queue = cl.CommandQueue(
             self._context, properties=cl.command_queue_properties.PROFILING_ENABLE
         )
+        self._last: _Built | None = None
 
     def compile(self, text: str, entry: str) -> Kernel:
+        last = self._last
+        if last is None or last.text != text or entry in last.entries:
+            last = self._last = _Built(text, self._program(text, entry))
+        last.entries.add(entry)
+        return _kernel_of(last.program, entry)
+
+    def _program(self, text: str, entry: str) -> cl.Program:
+        """From the binary kept of it, or from its source."""
         info = self.info
         path = binaries.binary_path(text, info.platform, info.version, info.driver, info.name)
+        if "Portable" in info.platform:
+            path = None  # PoCL keeps its own, and takes seconds to make one for any geometry
         stored = self._load(binaries.load(path))
         if stored is not None:
             with contextlib.suppress(CompileError):
-                return _kernel_of(stored, entry)
-        kernel = _kernel_of(self._build(text), entry)
-        binaries.store(path, kernel.binary)
-        return kernel
+                _kernel_of(stored, entry)
+                return stored
+        program = self._build(text)
+        if path is not None:
+            found: Any = program.get_info(cl.program_info.BINARIES)
+            binaries.store(path, bytes(found[0]))
+        return program
 
     def _build(self, text: str) -> cl.Program:
         try:
@@ -162,8 +187,7 @@ def _kernel_of(program: cl.Program, entry: str) -> Kernel:
         handle = cl.Kernel(program, entry)
     except cl.Error as error:
         raise CompileError(f"no kernel {entry!r} in what was compiled: {error}") from error
-    found: Any = program.get_info(cl.program_info.BINARIES)
-    return Kernel(entry, handle, bytes(found[0]), handle.num_args)
+    return Kernel(entry, handle, arguments=handle.num_args)
 
 
 class _ArgumentSetter:

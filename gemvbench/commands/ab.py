@@ -12,6 +12,7 @@ import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.budget import TOO_SMALL
+from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import Setup, prepare
@@ -39,7 +40,7 @@ def run_ab(options: argparse.Namespace) -> Exit:
     if not options.arm:
         raise UserError("ab needs at least one --arm, for example `gemvbench ab --arm pack2`.")
     arms = [parse_arm(text) for text in options.arm]
-    baseline = parse_arm(options.baseline or "base")
+    baseline = parse_arm(options.baseline or default_baseline(options.op))
     path = record_path(options)
     setup = prepare(options, [baseline, *arms], make_settings(options))
     return conduct(options, setup, path, comparison_document)

@@ -16,6 +16,7 @@ from gemvbench.backend.cuda_driver import is_driver_installed
 from gemvbench.backend.script import FAKE_SCRIPT
 from gemvbench.case import Gemv, parse_shape
 from gemvbench.cases import Case
+from gemvbench.commands.attention import attention_cases, refuse_attention_options
 from gemvbench.commands.output import warn
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
@@ -86,12 +87,15 @@ def choose_device(devices: Mapping[str, DeviceInfo], wanted: str | None) -> Devi
     return find_device(devices, wanted)
 
 
-def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Gemv, ...]:
+def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Case, ...]:
     """Cases from --shape, --model, or a default set that ends within about a minute.
 
     Raises:
         UserError: both given, a malformed shape, an unknown model or type, or none left.
     """
+    if options.op != "gemv":
+        return pick_cases(attention_cases(options, device), options.pick)
+    refuse_attention_options(options)
     if options.model and options.shape:
         raise UserError("--model and --shape exclude each other; give one of them.")
     if options.shape:
@@ -123,10 +127,12 @@ def find_known_model(name: str) -> Model:
     return model
 
 
-def with_spare_rows(cases: Sequence[Gemv], arms: Sequence[Arm]) -> tuple[Gemv, ...]:
-    """The cases with as many spare rows as the arm with most extra ones reads."""
+def with_spare_rows(cases: Sequence[Case], arms: Sequence[Arm]) -> tuple[Case, ...]:
+    """The cases of gemv with as many spare rows as the arm with most extra ones reads."""
     return tuple(
         msgspec.structs.replace(case, spare=max(extra_rows(arm, case.n) for arm in arms))
+        if isinstance(case, Gemv)
+        else case
         for case in cases
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gemvbench import __version__
 from gemvbench.arm import Arm
 from gemvbench.cases import Case
+from gemvbench.commands.attention import check_operation
 from gemvbench.commands.output import warn
 from gemvbench.commands.selection import (
     choose_cases,
@@ -66,6 +67,7 @@ def prepare(
         UserError: whatever a user got wrong, or no case that fits its device.
     """
     check_seed(settings.seed)
+    check_operation(arms, getattr(options, "op", "gemv"))
     devices = find_devices()
     device = choose_device(devices, options.device)
     if choose is None:

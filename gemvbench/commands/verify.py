@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from gemvbench.arm import parse_arm
+from gemvbench.arm import FAMILIES, parse_arm
 from gemvbench.case_lines import describe_failures
+from gemvbench.commands.attention import check_operation
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit
@@ -18,10 +19,17 @@ from gemvbench.run import Conductor
 DEFAULT_ARMS = ("base", "pack0", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")
 
 
+def default_arms(op: str) -> tuple[str, ...]:
+    if op == "gemv":
+        return DEFAULT_ARMS
+    return (*(name for name, family in FAMILIES.items() if op in family.operations), "auto")
+
+
 def run_verify(options: argparse.Namespace) -> Exit:
     """Verify arms (by default the ladder, `auto` and the frozen reference)."""
     check_output(options)
-    arms = [parse_arm(text) for text in options.arm or DEFAULT_ARMS]
+    check_operation([], options.op)
+    arms = [parse_arm(text) for text in options.arm or default_arms(options.op)]
     setup = prepare(options, arms, Settings(command="verify", seed=options.seed))
     recorder = Recorder(setup.header(options.arguments), None)
     stopped = False

@@ -11,14 +11,15 @@ from gemvbench.best import Best
 from gemvbench.cases import verified_as
 from gemvbench.contamination import Contamination
 from gemvbench.device import DeviceInfo
+from gemvbench.dispatch import recommend
 from gemvbench.flags import COMPUTE_BOUND, COMPUTE_BOUND_FLAG
-from gemvbench.ladder import recommend
 from gemvbench.messages import Verified
 from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import SCHEMA
 from gemvbench.report import units
 from gemvbench.report.claims import claim, claimed
 from gemvbench.report.closing import closing
+from gemvbench.report.contexts import context_sections
 from gemvbench.report.document import Document, Section
 from gemvbench.report.matrix import matrix_sections
 from gemvbench.report.pull_request import pull_request
@@ -57,7 +58,7 @@ class ComparisonJson(msgspec.Struct, kw_only=True):
 def comparison_document(summary: Summary) -> Document:
     """All cases of a run, each a section."""
     header = summary.run.header
-    sections = [
+    sections = context_sections(summary) + [
         section
         for case in header.cases
         for section in (*matrix_sections(summary, case.id), case_section(summary, case.id))

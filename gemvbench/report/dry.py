@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gemvbench.case import Gemv
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import Choice
@@ -37,8 +38,9 @@ def dry_document(
 
 
 def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Section:
+    what = "weights" if isinstance(contest.case, Gemv) else "caches"
     memory = [
-        f"{device}: weights in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
+        f"{device}: {what} in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
         for device, layout in contest.layouts.items()
     ]
     probes = [probe.arm for probe in contest.probes]

@@ -16,8 +16,8 @@ from gemvbench.result import Result
 from gemvbench.results import Summary
 from gemvbench.stats import decide
 
-_MARKS = {"FASTER": "+", "SLOWER": "-", "SAME": "=", "UNDECIDED": "?", "BASELINE": ""}
-_LEGEND = "+ FASTER, - SLOWER, = SAME, ? UNDECIDED."
+MARKS = {"FASTER": "+", "SLOWER": "-", "SAME": "=", "UNDECIDED": "?", "BASELINE": ""}
+MARKED = "+ FASTER, - SLOWER, = SAME, ? UNDECIDED."
 
 
 def matrix_sections(summary: Summary, case: str) -> list[Section]:
@@ -60,13 +60,13 @@ def _section(title: str, cells: list[GridCell], text: Callable[[GridCell], str])
     rows = list(dict.fromkeys(cell.row for cell in cells))
     columns = list(dict.fromkeys(cell.column for cell in cells))
     body = tuple((row, *(at[row, column] for column in columns)) for row in rows)
-    return Section(title, ("", *columns), body, notes=(_LEGEND,))
+    return Section(title, ("", *columns), body, notes=(MARKED,))
 
 
 def _of_result(result: Result) -> str:
     if result.ratio is None:
         return result.verdict
-    return f"{units.ratio(result.ratio)} {_MARKS.get(result.verdict, result.verdict)}".rstrip()
+    return f"{units.ratio(result.ratio)} {MARKS.get(result.verdict, result.verdict)}".rstrip()
 
 
 def _of_pair(summary: Summary, case: str, arm: str, against: str) -> str:
@@ -81,6 +81,6 @@ def _of_pair(summary: Summary, case: str, arm: str, against: str) -> str:
     if interval is None:
         return "-"
     if view.unknown(arm) or view.unknown(against):
-        return f"{units.ratio(interval.ratio)} {_MARKS['UNDECIDED']}"
+        return f"{units.ratio(interval.ratio)} {MARKS['UNDECIDED']}"
     verdict, _ = decide(interval, summary.run.header.settings.min_effect)
-    return f"{units.ratio(interval.ratio)} {_MARKS[verdict]}"
+    return f"{units.ratio(interval.ratio)} {MARKS[verdict]}"

@@ -1,0 +1,368 @@
+"""What right attention is: operands that show mistakes, and what they have to give.
+
+Exact: scores and values of small integers, equality for every head, token and element. A
+softmax has two exact cases: all scores equal, so that the output is a mean of integers, and
+one score so large that the output is that token's row. Random operands, and scores that are
+very large or very negative, are held against float64 with a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemvbench import attention_inputs, inputs, quant
+from gemvbench.attention_case import QUANTISED, QUANTS, Attention
+from gemvbench.messages import Check
+from gemvbench.oracle import BOUND, ROUNDOFF
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Rows = NDArray[np.uint8]
+
+_U = ROUNDOFF[32]
+_LEAST = 2.0**-126
+"""Smaller weights than the least normal FP32 may be 0."""
+_FAR = 300.0
+"""Difference of scores at which exp() is 0 in FP32, with room."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Operands of one check; `compare` judges an output [heads, outputs]."""
+
+    name: str
+    compare: Callable[[Floats, bool], Check]
+    """The output, and whether the arm quantises Q."""
+    k: Rows | None = None
+    v: Rows | None = None
+    q: Floats | None = None
+    p: Floats | None = None
+    scale: float = 1.0
+    is_timed: bool = False
+    """The operands that are timed: the digest of their output is kept."""
+
+
+def trials(case: Attention, seed: int) -> Iterator[Trial]:
+    """All checks of a case, made one at a time: large caches are large."""
+    make = {"kq": _kq_trials, "av": _av_trials, "attention": _attention_trials}[case.op]
+    yield from make(case, seed)
+
+
+# Scores.
+
+
+def _kq_trials(case: Attention, seed: int) -> Iterator[Trial]:
+    k = _integer_rows(case, "k", seed)
+    yield _exact_scores("exact", case, k, integer_query(case, seed), scale=0.5)
+    special = _special_rows(case, "k", seed)
+    for name, column in (("first column", 0), ("last column", case.head_dim - 1)):
+        q = np.zeros((case.heads, case.head_dim), np.float32)
+        q[:, column] = 127  # 127 quants of 1, where it is quantised
+        yield _exact_scores(name, case, special, q, scale=1.0)
+    yield _random_scores(case, seed)
+
+
+def _exact_scores(name: str, case: Attention, k: Rows, q: Floats, scale: float) -> Trial:
+    expected = scale * raw_scores(case, k, q)
+    return Trial(name, lambda y, _: _equal(name, y, expected), k=k, q=q, scale=scale)
+
+
+def _random_scores(case: Attention, seed: int) -> Trial:
+    k, q = attention_inputs.token_rows(case, "k", seed), attention_inputs.query(case, seed)
+    reference = Reference(case, k=k, q=q, scale=case.factor)
+
+    def compare(y: Floats, quantised: bool) -> Check:
+        made = reference.quantised if quantised else reference
+        return _within("random", y, made.scores, made.score_bound)
+
+    return Trial("random", compare, k=k, q=q, scale=case.factor, is_timed=True)
+
+
+# Values.
+
+
+def _av_trials(case: Attention, seed: int) -> Iterator[Trial]:
+    v = _integer_rows(case, "v", seed)
+    flat = inputs.integers("small", case.heads * case.context, seed, 21)
+    p = flat.reshape(case.heads, case.context).astype(np.float32)
+    expected = weighted_rows(case, v, p)
+    yield Trial("exact", lambda y, _: _equal("exact", y, expected), v=v, p=p)
+    v = _special_rows(case, "v", seed)
+    for name, tokens in _single_tokens(case):
+        p = np.zeros((case.heads, case.context), np.float32)
+        p[np.arange(case.heads), tokens[np.arange(case.heads) // case.ratio]] = 1
+        yield _one_row(case, name, tokens, v, p=p)
+    yield _random_values(case, seed)
+
+
+def _random_values(case: Attention, seed: int) -> Trial:
+    v, p = attention_inputs.token_rows(case, "v", seed), attention_inputs.weights(case, seed)
+    expected, bound = weighted_rows(case, v, p), value_bound(case, v, p)
+    return Trial(
+        "random", lambda y, _: _within("random", y, expected, bound), v=v, p=p, is_timed=True
+    )
+
+
+# Both.
+
+
+def _attention_trials(case: Attention, seed: int) -> Iterator[Trial]:
+    k, q = attention_inputs.token_rows(case, "k", seed), attention_inputs.query(case, seed)
+    v = _integer_rows(case, "v", seed)
+    yield _every_token(case, k, v)
+    special = _special_rows(case, "v", seed)
+    for name, tokens in _single_tokens(case):
+        yield _dominating(case, name, tokens, special)
+    v = attention_inputs.token_rows(case, "v", seed)
+    yield _softmax_trial("random", case, k, v, q, case.factor, is_timed=True)
+    # Scores of some hundreds either way; the softmax sees a few of them.
+    large = 2.0 ** math.ceil(math.log2(200 / math.sqrt(case.head_dim)))
+    yield _softmax_trial("large scores", case, k, v, q * np.float32(large), 1.0)
+    yield _softmax_trial("negative scores", case, _shifted(case, k), v, _with_first(q), 1.0)
+
+
+def _every_token(case: Attention, k: Rows, v: Rows) -> Trial:
+    """Q is 0: every token weighs 1 / N_t, and the output times N_t is a sum of integers."""
+    q = np.zeros((case.heads, case.head_dim), np.float32)
+    sums = weighted_rows(case, v, np.ones((case.heads, case.context), np.float32))
+
+    def compare(y: Floats, _: bool) -> Check:
+        near = np.abs(y.astype(np.float64) * case.context - sums) < 0.25
+        return _verdict("every token", ~near, y * np.float32(case.context), sums)
+
+    return Trial("every token", compare, k=k, v=v, q=q)
+
+
+def _dominating(case: Attention, name: str, tokens: NDArray[np.int64], v: Rows) -> Trial:
+    """One token's score is far above all others, so the output is its row of V."""
+    rows = np.zeros((case.context, case.kv_heads, case.head_dim), np.float32)
+    rows[tokens, np.arange(case.kv_heads)] = 1
+    size = 2.0 ** math.ceil(math.log2(_FAR / case.head_dim))
+    q = np.full((case.heads, case.head_dim), size, np.float32)
+    return _one_row(case, name, tokens, v, k=quant.quantise(case.k_type, rows), q=q)
+
+
+def _softmax_trial(
+    name: str,
+    case: Attention,
+    k: Rows,
+    v: Rows,
+    q: Floats,
+    scale: float,
+    *,
+    is_timed: bool = False,
+) -> Trial:
+    reference = Reference(case, k=k, q=q, v=v, scale=scale)
+
+    def compare(y: Floats, quantised: bool) -> Check:
+        made = reference.quantised if quantised else reference
+        return _within(name, y, *made.softmax)
+
+    return Trial(name, compare, k=k, v=v, q=q, scale=scale, is_timed=is_timed)
+
+
+def _shifted(case: Attention, k: Rows) -> Rows:
+    """K with -100 in the first element of every row: with Q's first, scores of about -10,000."""
+    rows = quant.dequantise(case.k_type, k, case.head_dim)
+    rows[..., 0] = -100
+    return quant.quantise(case.k_type, rows)
+
+
+def _with_first(q: Floats) -> Floats:
+    """Q with 127 first (1/128 of a group's largest is one quant, as in `attention_inputs`)."""
+    made = q.copy()
+    made[:, 0] = 127
+    return made
+
+
+# References.
+
+
+class Reference:
+    """Float64 results with bounds, made when they are asked for."""
+
+    def __init__(
+        self, case: Attention, *, k: Rows, q: Floats, scale: float, v: Rows | None = None
+    ) -> None:
+        self._case, self._k, self._v, self._q, self._scale = case, k, v, q, scale
+
+    @cached_property
+    def quantised(self) -> Reference:
+        """The same with Q as an arm that quantises it sees it."""
+        q = attention_inputs.quantise_query(self._case.k_type, self._q)
+        return Reference(self._case, k=self._k, v=self._v, q=q, scale=self._scale)
+
+    @cached_property
+    def scores(self) -> Doubles:
+        """[heads, context]"""
+        return self._scale * raw_scores(self._case, self._k, self._q)
+
+    @cached_property
+    def score_bound(self) -> Doubles:
+        """As in `oracle.random_reference`, and the roundings of the scales and of the result."""
+        norm = np.sqrt(raw_scores(self._case, self._k, self._q, power=2))
+        sums = BOUND * _U * math.sqrt(self._case.head_dim) * self._scale * norm
+        made: Doubles = sums + 4 * _U * np.abs(self.scores)
+        return made
+
+    @cached_property
+    def softmax(self) -> tuple[Doubles, Doubles]:
+        """Outputs [heads, v_size] and their bounds.
+
+        An error e of a score, of the difference to the maximum, or of exp() changes its weight
+        by a factor 1 + e; the sums add what those of `value_bound` do, rescaling included.
+        """
+        case, v = self._case, self._v
+        assert v is not None
+        below = self.scores - self.scores.max(axis=1, keepdims=True)
+        p = np.exp(below)
+        p /= p.sum(axis=1, keepdims=True)
+        error = self.score_bound + _U * (np.abs(below) + 8)
+        # exp() of a bound that is no longer small: such weights may come out as anything up to it.
+        factor = np.expm1(np.minimum(2 * error, 700.0))
+        drift = (p * factor).sum(axis=1, keepdims=True)
+        out = weighted_rows(case, v, p)
+        size = weighted_rows(case, v, p * factor, absolute=True)
+        whole = weighted_rows(case, v, p, absolute=True)
+        roundings = _U * (8 + math.sqrt(case.context)) * whole
+        roundings += _LEAST * weighted_rows(case, v, np.ones_like(p), absolute=True)
+        return out, size + drift * np.abs(out) + roundings + value_bound(case, v, p)
+
+
+def raw_scores(case: Attention, k: Rows, q: Floats, power: int = 1) -> Doubles:
+    """Sums over i of (q[h, i] k[t, g, i]) ** power, unscaled, [heads, context], by KV head."""
+    by_head = q.reshape(case.kv_heads, case.ratio, -1).astype(np.float64) ** power
+    out = np.empty((case.kv_heads, case.ratio, case.context))
+    for head in range(case.kv_heads):
+        rows = _doubles(case.k_type, k[:, head], case.head_dim) ** power
+        out[head] = by_head[head] @ rows.T
+    return out.reshape(case.heads, case.context)
+
+
+def weighted_rows(case: Attention, v: Rows, p: NDArray[Any], *, absolute: bool = False) -> Doubles:
+    """Sums over t of p[h, t] v[t, g], [heads, v_size]; of magnitudes with `absolute`."""
+    by_head = p.reshape(case.kv_heads, case.ratio, -1).astype(np.float64)
+    out = np.empty((case.kv_heads, case.ratio, case.v_size))
+    for head in range(case.kv_heads):
+        rows = _doubles(case.v_type, v[:, head], case.v_size)
+        out[head] = by_head[head] @ (np.abs(rows) if absolute else rows)
+    return out.reshape(case.heads, case.v_size)
+
+
+def value_bound(case: Attention, v: Rows, p: NDArray[Any]) -> Doubles:
+    """As in `oracle.random_reference`: FP32 sums over tokens in any order, V of mean zero."""
+    by_head = p.reshape(case.kv_heads, case.ratio, -1).astype(np.float64) ** 2
+    norm = np.empty((case.kv_heads, case.ratio, case.v_size))
+    for head in range(case.kv_heads):
+        norm[head] = by_head[head] @ _doubles(case.v_type, v[:, head], case.v_size) ** 2
+    tokens = max(16, case.context)  # a product of three has roundings of its own
+    made: Doubles = BOUND * _U * math.sqrt(tokens) * np.sqrt(norm)
+    return made.reshape(case.heads, case.v_size)
+
+
+# Operands.
+
+
+def integer_query(case: Attention, seed: int) -> Floats:
+    """-3 to 3, and 127 in every 32 elements: quantised, it is itself."""
+    flat = inputs.integers("small", case.heads * case.head_dim, seed, 22)
+    q = flat.reshape(case.heads, case.head_dim).astype(np.float32)
+    q[:, ::QUANTS] *= 127 / np.abs(q[:, ::QUANTS])
+    return q
+
+
+def _integer_rows(case: Attention, side: str, seed: int) -> Rows:
+    """Small integers; quantised ones with scales of 1, 2 and 4, which tell groups apart."""
+    kind, dim, stream = _side(case, side)
+    shape = (case.context, case.kv_heads, dim)
+    flat = inputs.integers("small", math.prod(shape), seed, stream)
+    if kind not in QUANTISED:
+        return quant.quantise(kind, flat.reshape(shape).astype(np.float32))
+    groups = dim // QUANTS if kind == "q8_0" else 1
+    scale = np.exp2(np.arange(math.prod(shape[:2]) * groups) % 3).astype(np.float32)
+    return quant.pack(kind, scale.reshape(*shape[:2], groups), flat.reshape(shape).astype(np.int8))
+
+
+def _special_rows(case: Attention, side: str, seed: int) -> Rows:
+    """Values that conversions get wrong: zeros, subnormals, the largest, or every quant."""
+    kind, dim, _ = _side(case, side)
+    shape = (case.context, case.kv_heads, dim)
+    count = np.arange(math.prod(shape)).reshape(shape)
+    if kind in QUANTISED:
+        groups = dim // QUANTS if kind == "q8_0" else 1
+        scale = np.exp2(-(np.arange(math.prod(shape[:2]) * groups) % 5)).astype(np.float32)
+        quants = (count * 37 % 255 - 127).astype(np.int8)
+        return quant.pack(kind, scale.reshape(*shape[:2], groups), quants)
+    # The largest of bf16 would overflow where it is multiplied by 127; subnormals of bf16 are
+    # subnormal as FP32 too, and a device may flush those.
+    values = [0.0, 1.0, 2.0**-13, 2.0**-14]
+    values += [2.0**-24, 1023 * 2.0**-24, 65504.0] if kind == "f16" else [2.0**-126, 2.0**119]
+    both = np.array([sign * value for value in values for sign in (1, -1)], np.float32)
+    return quant.quantise(kind, both[(count + count // dim + seed) % len(both)])
+
+
+def _single_tokens(case: Attention) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """A token for each KV head: the first, the last, and others all over."""
+    heads = np.arange(case.kv_heads)
+    yield "first token", heads * 0
+    yield "last token", heads * 0 + case.context - 1
+    yield "single tokens", (heads * 37 + 5) % case.context
+
+
+def _one_row(
+    case: Attention, name: str, tokens: NDArray[np.int64], v: Rows, **operands: Any
+) -> Trial:
+    """The output of a head is the row of its token, bit for bit."""
+    picked = quant.dequantise(case.v_type, v[tokens, np.arange(case.kv_heads)], case.v_size)
+    expected = np.repeat(picked, case.ratio, axis=0).astype(np.float64)
+    return Trial(name, lambda y, _: _equal(name, y, expected), v=v, **operands)
+
+
+def _side(case: Attention, side: str) -> tuple[str, int, int]:
+    if side == "k":
+        return case.k_type, case.head_dim, 23
+    return case.v_type, case.v_size, 24
+
+
+def _doubles(kind: str, rows: Rows, n: int) -> Doubles:
+    """Rows as float64: a scale times a quant is exact here."""
+    rows = np.ascontiguousarray(rows)
+    if kind not in QUANTISED:
+        return quant.dequantise(kind, rows, n).astype(np.float64)
+    scale, quants = quant.unpack(kind, rows, n)
+    return quants.astype(np.float64) * np.repeat(scale, n // scale.shape[-1], axis=-1)
+
+
+# Verdicts.
+
+
+def _equal(name: str, y: Floats, expected: Doubles) -> Check:
+    return _verdict(name, ~(y == expected), y, expected)
+
+
+def _within(name: str, y: Floats, expected: Doubles, bound: Doubles) -> Check:
+    return _verdict(name, ~(np.abs(y - expected) <= bound), y, expected)
+
+
+def _verdict(name: str, wrong: NDArray[np.bool_], got: Floats, expected: Doubles) -> Check:
+    """The first wrong element by head and place, and whether the last one is wrong too."""
+    places = np.argwhere(wrong)
+    if len(places) == 0:
+        return Check(name, True)
+    head, place = map(int, places[0])
+    text = (
+        f"{len(places)} of {wrong.size} elements wrong; head {head}, element {place} is "
+        f"{got[head, place]:g}, expected {expected[head, place]:g}"
+    )
+    if wrong[-1, -1] and len(places) > 1:
+        text += "; the last element of the last head is wrong too"
+    unwritten = int(np.count_nonzero(np.isnan(got)))
+    nan = f"; {unwritten} are NaN (never written, or read from unused cache)" if unwritten else ""
+    return Check(name, False, text + nan)

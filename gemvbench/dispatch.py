@@ -1,0 +1,34 @@
+"""Specialisation by kind of case: the one place that knows every ladder."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gemvbench import ladder
+from gemvbench.arm import AUTO, Arm
+from gemvbench.attention_case import Attention
+from gemvbench.attention_ladder import recommend_attention, specialize_attention
+from gemvbench.cases import Single
+from gemvbench.device import DeviceInfo
+from gemvbench.ladder import Declined, Outcome, Step
+
+
+def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
+    """What `arm` really gets for `case` on `device`. Pure; opens nothing."""
+    if not isinstance(case, Attention):
+        return ladder.specialize(arm, case, device)
+    if arm.family != AUTO:
+        return specialize_attention(arm, case, device)
+    best = msgspec.structs.replace(recommend_attention(case), revision=arm.revision)
+    chosen = specialize_attention(best, case, device)
+    if isinstance(chosen, Declined):
+        return Declined(arm.name, chosen.reason)
+    step = Step("arm", AUTO, chosen.arm, f"the rule for {case.op} on this shape")
+    return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
+
+
+def recommend(case: Single, device: DeviceInfo) -> Arm:
+    """The arm that `auto` stands for."""
+    if isinstance(case, Attention):
+        return recommend_attention(case)
+    return ladder.recommend(case, device)

@@ -1,0 +1,25 @@
+"""Kernels that one call of an arm runs one after the other."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch of a call: an entry of the arm's text, and its geometry."""
+
+    entry: str
+    workgroups: int
+    workgroup_size: int
+
+
+class Ranges(msgspec.Struct, frozen=True, kw_only=True):
+    """How the tokens of a cache are split over workgroups: run-time arguments of attention.
+
+    k_chunk, v_chunk: tokens of a range, of K and of V; splits: ranges of V, whose partial
+    results a last stage combines.
+    """
+
+    k_chunk: int
+    v_chunk: int
+    splits: int
