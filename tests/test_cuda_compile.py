@@ -76,7 +76,7 @@ def helper_texts() -> set[str]:
         for dtype in VECTOR_TYPES
         for kind in ("RANDOM", "SMALL", "SPARSE")
     }
-    return roofs | fills | {text("inputs.cu")}
+    return roofs | fills | {text("inputs.cu"), text("launch.cu")}
 
 
 def row_text(**constants: int | str) -> str:

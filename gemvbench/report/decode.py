@@ -140,9 +140,9 @@ def _sum_notes(token: Breakdown) -> list[str]:
     if token.closes:
         return [f"{token.arm}: the parts add up to {share:.1%} of the token."]
     side = (
-        "what comes between layers of different classes"
+        "in none of them: what comes between layers of different classes, or drift"
         if token.rest > 0
-        else "classes are slower by themselves than side by side"
+        else "too many: classes are slower by themselves than side by side, or drift"
     )
     return [
         f"{token.arm}: the parts add up to {share:.1%} of the token, which is more than "
