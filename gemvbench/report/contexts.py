@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gemvbench.attention_case import Attention
-from gemvbench.case_results import Result
+from gemvbench.result import Result
 from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.document import Section
