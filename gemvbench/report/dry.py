@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemvbench.case import Gemv
+from gemvbench.attention_case import Attention
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import Choice
@@ -38,7 +38,7 @@ def dry_document(
 
 
 def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Section:
-    what = "weights" if isinstance(contest.case, Gemv) else "caches"
+    what = "caches" if isinstance(contest.case, Attention) else "weights"
     memory = [
         f"{device}: {what} in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
         for device, layout in contest.layouts.items()
