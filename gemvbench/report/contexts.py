@@ -5,10 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from gemvbench.attention_case import Attention
-<<<<<<< HEAD
-from gemvbench.result import Result
-=======
->>>>>>> attention
 from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.document import Section
