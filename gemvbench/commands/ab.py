@@ -165,9 +165,12 @@ def make_settings(options: argparse.Namespace, regimes: Sequence[str] = REGIMES)
 
 
 def _looks(options: argparse.Namespace) -> tuple[int, ...]:
-    """The looks up to --blocks; the first alone where the run is to be quick."""
+    """The looks up to --blocks; where the run is to be quick, two.
+
+    The second is there for blocks that disturbances left without a clean pair.
+    """
     possible = LOOKS + MORE_LOOKS
-    most = int(options.blocks) if options.blocks else (LOOKS[0] if options.quick else LOOKS[-1])
+    most = int(options.blocks) if options.blocks else LOOKS[1 if options.quick else -1]
     if most not in possible:
         raise UserError(
             f"--blocks {options.blocks!r}: a run is planned to "
