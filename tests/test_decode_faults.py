@@ -29,7 +29,8 @@ def test_an_arm_that_loses_the_device_half_way_loses_nothing_else(
     crash = {"match": {"PACK": "2"}, "fault": "crash", "stage": "time", "after": 20}
     script([], faults=[crash])
     record = tmp_path / "record"
-    words = ("--model", "tiny", "--arm", "pack2", "--arm", "pack0", "--quick", "--record", record)
+    words = ("--model", "tiny", "--arm", "pack2", "--arm", "pack0", "--quick", "--blocks", "6")
+    words += ("--record", str(record))
     answer = gemvbench("decode", *words, "--format", "json")
     assert answer.code == 3
     assert "Traceback" not in answer.err

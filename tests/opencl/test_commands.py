@@ -51,8 +51,8 @@ def test_ab_tells_a_clear_difference(device: str) -> None:
     assert answer.returncode == 0, answer.stderr
     auto = results(answer)["auto"]
     assert auto["ratio"] > 2
-    # On a shared machine one arm may be disturbed in more blocks than the other.
-    assert auto["verdict"] == "FASTER" or auto["reason"].startswith("modes")
+    # On a shared machine one arm may be disturbed more often, or a block have no clean pair.
+    assert auto["verdict"] == "FASTER" or auto["reason"].startswith(("modes", "only"))
     assert auto["passes"] in (18, 24)
     assert auto["verified"] is True
     assert results(answer)["aa"]["verdict"] in ("SAME", "UNDECIDED")

@@ -51,30 +51,23 @@ def small_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def decode(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
-    code = cli.main(["decode", "--quick", "--format", "json", *words])
+    code = cli.main(["decode", "--quick", "--blocks", "6", "--format", "json", *words])
     out, err = capsys.readouterr()
     assert code == 0, err
     return dict(msgspec.json.decode(out))
 
 
-@pytest.mark.parametrize(
-    ("device", "model", "calls"),
-    [
-        ("pocl", "small", 17),
-        ("pocl", "small-moe", 16),
-        pytest.param("intel", "small", 17, marks=pytest.mark.intel),
-    ],
-)
+@pytest.mark.intel
 def test_a_token_is_verified_timed_and_taken_apart(
-    device: str, model: str, calls: int, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arms = ("--device", device, "--model", model, "--baseline", "cpu+pack1", "--arm", "auto")
+    arms = ("--device", "intel", "--model", "small-moe", "--baseline", "cpu+pack1", "--arm", "auto")
     found = decode(capsys, *arms)
     base, auto = found["tokens"]
     assert (base["arm"], auto["arm"]) == ("cpu+pack1", "auto")
     assert auto["whole"]["verified"] is True
     assert auto["whole"]["blocks"] >= 1
-    assert sum(part["calls"] for part in auto["parts"]) == calls
+    assert sum(part["calls"] for part in auto["parts"]) == 16
     assert auto["missing"] == []
     sum_of_parts = auto["seconds"] - auto["rest"]
     assert 0.3 * auto["seconds"] < sum_of_parts < 3 * auto["seconds"]  # on a shared machine
