@@ -44,6 +44,17 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         return self.axes[axis][0]
 
 
+def _attention(summary: str) -> Family:
+    """A way through scores and values in several launches: one kernel text, other constants."""
+    return Family(
+        summary=f"kq, av, attention: {summary}",
+        file="attention",
+        entry="attn_kq",
+        axes=_ATTENTION_AXES,
+        operations=("kq", "av", "attention"),
+    )
+
+
 FAMILIES: dict[str, Family] = {
     "row": Family(
         summary="one workgroup per group of rows, reduction through local memory (S1, S2)",
@@ -77,27 +88,9 @@ FAMILIES: dict[str, Family] = {
         file="frozen",
         entry="gemv_frozen",
     ),
-    "per_head": Family(
-        summary="kq, av, attention: a matrix-vector product for each query head (S3)",
-        file="attention",
-        entry="attn_kq",
-        axes=_ATTENTION_AXES,
-        operations=("kq", "av", "attention"),
-    ),
-    "gqa": Family(
-        summary="kq, av, attention: a row read once for all heads that share it (S3)",
-        file="attention",
-        entry="attn_kq",
-        axes=_ATTENTION_AXES,
-        operations=("kq", "av", "attention"),
-    ),
-    "token_major": Family(
-        summary="kq, av, attention: heads innermost, so that rows are read in order (S3)",
-        file="attention",
-        entry="attn_kq",
-        axes=_ATTENTION_AXES,
-        operations=("kq", "av", "attention"),
-    ),
+    "per_head": _attention("a matrix-vector product for each query head (S3)"),
+    "gqa": _attention("a row read once for all heads that share it (S3)"),
+    "token_major": _attention("heads innermost, so that rows are read in order (S3)"),
     "splitkv": Family(
         summary="attention in one pass: tokens split over workgroups, online softmax, a merge",
         file="splitkv",

@@ -130,6 +130,10 @@ class Attention(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     def has_v(self) -> bool:
         return self.op != "kq"
 
+    def side(self, side: str) -> tuple[str, int]:
+        """(type, elements of a row) of the cache of "k" or "v"."""
+        return (self.k_type, self.head_dim) if side == "k" else (self.v_type, self.v_size)
+
     @property
     def k_bytes(self) -> int:
         """Bytes of the K cache with its unused tokens, up to where V begins; 0 without K."""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from gemvbench import inputs, quant
 from gemvbench.attention_case import QUANTISED, QUANTS, Attention
 
-K_STREAM, V_STREAM, Q_STREAM, SCORE_STREAM = 11, 12, 13, 14
+STREAMS = {"k": 11, "v": 12}
+Q_STREAM, SCORE_STREAM = 13, 14
 
 _SCALES = 8
 """Streams of scales lie so far behind those of quants."""
@@ -26,12 +27,13 @@ what a device rounds does not depend on how it divides."""
 
 def memory_rows(case: Attention, side: str, seed: int) -> NDArray[np.uint8]:
     """All rows of a cache ("k" or "v"), unused ones too, in the order of memory."""
-    kind, dim, stream = _side(case, side)
+    kind, dim = case.side(side)
+    stream = STREAMS[side]
     rows = case.tokens_stored * case.kv_heads
     if kind not in QUANTISED:
         flat = inputs.values("random", kind, rows * dim, seed, stream)
         return flat.reshape(rows, dim).view(np.uint8)
-    groups = dim // QUANTS if kind == "q8_0" else 1
+    groups = quant.scale_groups(kind, dim)
     bits = inputs.values("random", "f32", rows * dim // 2, seed, stream).view(np.uint32)
     quants = np.maximum(bits.astype(np.uint16).view(np.int8), -127).reshape(rows, dim)
     size = np.abs(inputs.values("random", "f32", rows * groups, seed, stream + _SCALES))
@@ -58,7 +60,7 @@ def query(case: Attention, seed: int) -> NDArray[np.float32]:
 
 def quantise_query(kind: str, q: NDArray[np.float32]) -> NDArray[np.float32]:
     """Q as an arm with the axis q8 sees it: quantised as K's type groups it, FP32 scales."""
-    blocks = q.reshape(len(q), -1, QUANTS if kind == "q8_0" else q.shape[1])
+    blocks = q.reshape(len(q), quant.scale_groups(kind, q.shape[1]), -1)
     most = np.abs(blocks).max(axis=-1, keepdims=True)
     inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
     rounded: NDArray[np.float32] = np.rint(blocks * inverse) * (most / np.float32(127))
@@ -77,9 +79,3 @@ def weights(case: Attention, seed: int) -> NDArray[np.float32]:
 def stored_query(case: Attention, q: NDArray[np.float32]) -> NDArray[Any]:
     """Q in the type that kernels read."""
     return q.astype(np.float16) if case.q == "f16" else q
-
-
-def _side(case: Attention, side: str) -> tuple[str, int, int]:
-    if side == "k":
-        return case.k_type, case.head_dim, K_STREAM
-    return case.v_type, case.v_size, V_STREAM

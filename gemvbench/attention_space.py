@@ -55,13 +55,10 @@ class AttentionSpace:
     def fill(self) -> None:
         """Operands as they are timed: 16-bit caches are made on the device."""
         case = self.case
-        for side, kind, dim, start in (
-            ("k", case.k_type, case.head_dim, 0),
-            ("v", case.v_type, case.v_size, case.k_bytes),
-        ):
-            if not (case.has_k if side == "k" else case.has_v):
+        for side, there, start in (("k", case.has_k, 0), ("v", case.has_v, case.k_bytes)):
+            if not there:
                 continue
-            stream = getattr(attention_inputs, f"{side.upper()}_STREAM")
+            kind, dim = case.side(side)
             if kind in QUANTISED:
                 rows = attention_inputs.memory_rows(case, side, self.seed)
                 self.backend.write(self.pool, rows, start)
@@ -73,7 +70,7 @@ class AttentionSpace:
                 case.tokens_stored * case.kv_heads * dim,
                 offset=start,
                 seed=self.seed,
-                stream=stream,
+                stream=attention_inputs.STREAMS[side],
             )
         copy_turns(self.backend, self.pool, self.layout)
         self.set_query(attention_inputs.query(case, self.seed))

@@ -16,13 +16,10 @@ from gemvbench.backend.base import Backend
 from gemvbench.errors import CompileError
 from gemvbench.messages import AttentionJob, Check, Doing, Failed, Message, Verified, Verify
 from gemvbench.plan import plan_layout
-from gemvbench.verify import COMPILE_LIMIT
+from gemvbench.verify import COMPILE_LIMIT, check_limit
 
 _UNUSED_TOKENS = 11
 """Tokens of NaN behind the context in every check: strides are run-time arguments."""
-_BASE_LIMIT = 60.0
-_SLOWEST = 2e7
-"""Bytes per second below which a check is taken to hang."""
 
 
 @dataclass
@@ -45,7 +42,7 @@ class AttentionVerifier:
         wider = msgspec.structs.replace(case, capacity=case.tokens_stored + _UNUSED_TOKENS)
         layout = plan_layout(wider, "hot", request.device)
         self.space = AttentionSpace(backend, wider, layout, request.seed, guarded=True)
-        self.limit = _BASE_LIMIT + 10 * case.copy_bytes / _SLOWEST
+        self.limit = check_limit(10 * case.copy_bytes)
 
     def messages(self) -> Iterator[Message]:
         subjects: list[_Subject] = []

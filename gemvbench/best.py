@@ -42,9 +42,5 @@ def find_best(view: CaseView, results: Sequence[Result]) -> Best | None:
     pairs = math.comb(len(ranked), 2)
     level = stats.family_level(settings.confidence, pairs, len(settings.looks))
     others = [result.arm for result in ranked if result is not leader]
-    near = [arm for arm in others if not _is_separated(view.pair(leader.arm, arm, level))]
+    near = [arm for arm in others if not view.beats(leader.arm, arm, level)]
     return Best(case=view.case.id, arm=leader.arm, not_separated=tuple(near))
-
-
-def _is_separated(interval: stats.Interval | None) -> bool:
-    return interval is not None and interval.blocks >= stats.MIN_BLOCKS and interval.low > 0

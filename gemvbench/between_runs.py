@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gemvbench.stats import Interval
+from gemvbench.stats import Interval, t_quantile
 
 MIN_RUNS = 6
 """Earlier runs without which nothing is known of the differences from run to run."""
@@ -41,9 +41,7 @@ def add_run_spread(interval: Interval, runs: Sequence[float], level: float) -> I
     Half-widths add in quadrature; that of the runs is sqrt(2) standard deviations times the
     quantile of Student's t at the degrees of freedom of the earlier runs.
     """
-    from scipy.stats import t
-
-    quantile = float(t.ppf((1 + level) / 2, len(runs) - 1))
+    quantile = t_quantile((1 + level) / 2, len(runs) - 1)
     half = math.hypot(
         (interval.high - interval.low) / 2, quantile * math.sqrt(2) * statistics.stdev(runs)
     )

@@ -27,6 +27,10 @@ class CaseLines:
             self._sort_in(line)
         self._usable = {arm: [s for s in of if s.is_usable] for arm, of in self.samples.items()}
 
+    def all_samples(self) -> list[Sample]:
+        """Of every arm, those that are not usable too."""
+        return [sample for of in self.samples.values() for sample in of]
+
     def build_of(self, choice: Choice) -> Build:
         """What tells an arm from others, whatever its label."""
         found = self.verified.get(choice.label)

@@ -31,7 +31,7 @@ class CaseView(CaseLines):
 
     def __init__(self, run: Run, case: Case) -> None:
         super().__init__(run, case)
-        self.logs = Logs(sample for of in self.samples.values() for sample in of)
+        self.logs = Logs(self.all_samples())
         self.rule = self._rule(len(self.choices) - 1)
         # The twin is outside the family of arms.
         self._twin_rule = self._rule(1)
@@ -172,6 +172,11 @@ class CaseView(CaseLines):
         _, pairs = self._clean(arm, [against])
         interval = stats.t_interval(stats.block_effects(pairs), level or self.rule.level)
         return interval if interval.blocks else None
+
+    def beats(self, arm: str, other: str, level: float | None = None) -> bool:
+        """Whether enough blocks say that an arm is faster than another."""
+        interval = self.pair(arm, other, level)
+        return interval is not None and interval.blocks >= stats.MIN_BLOCKS and interval.low > 0
 
     def _clean(self, arm: str, baselines: Sequence[str]) -> tuple[NDArray[np.intp], stats.Array]:
         """(rows of the blocks at the look, their effects)."""

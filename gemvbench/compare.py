@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
 from gemvbench import stats
 from gemvbench.between_runs import MIN_RUNS, add_run_spread, welch
@@ -259,11 +257,8 @@ def _with_twin(view: CaseView, results: dict[str, Result], reference: str) -> li
 
 def _block_speeds(view: CaseView, arm: str) -> list[float]:
     """Minus log seconds per call by block, up to the last look."""
-    logs: dict[int, list[float]] = defaultdict(list)
-    for sample in view.usable_of(arm):
-        logs[sample.block].append(-math.log(sample.seconds))
-    speeds = [stats.hodges_lehmann(values) for _, values in sorted(logs.items())]
-    return list(stats.at_look(np.array(speeds), view.header.settings.looks))
+    speeds = stats.block_effects(-view.logs.of(arm))
+    return list(stats.at_look(speeds, view.header.settings.looks))
 
 
 def _run_values(pair: _Pair, earlier: Summary) -> list[float]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gemvbench.case_results import CaseView
+from gemvbench.logs import Logs
 from gemvbench.messages import Sample
 from gemvbench.record import Alone, Run
-from gemvbench.stats import Interval, hodges_lehmann
+from gemvbench.stats import Interval, block_effects, pair_effects, t_quantile
 
 MATTERS = math.log(1.02)
 
@@ -73,18 +74,11 @@ def _against_roof(
     if len(roofs) != 1:
         return None
     (roof,) = roofs
-    together, effects = view.pair(arm, roof), _pass_effects(samples, arm, roof)
-    if together is None or together.blocks < 2 or not effects:
+    together, logs = view.pair(arm, roof), Logs(samples)
+    alone = block_effects(pair_effects(logs.of(arm), [logs.of(roof)]))
+    if together is None or together.blocks < 2 or not len(alone):
         return None
-    return together, hodges_lehmann(effects)
-
-
-def _pass_effects(samples: Iterable[Sample], arm: str, roof: str) -> list[float]:
-    logs: dict[int, dict[str, float]] = defaultdict(dict)
-    for sample in samples:
-        if sample.is_usable:
-            logs[sample.pass_][sample.arm] = math.log(sample.seconds)
-    return [of[roof] - of[arm] for of in logs.values() if len(of) == 2]
+    return together, float(alone[0])
 
 
 def _tolerance(intervals: Sequence[Interval], confidence: float) -> float:
@@ -92,9 +86,6 @@ def _tolerance(intervals: Sequence[Interval], confidence: float) -> float:
 
     s holds the spreads of both roof ratios, as if they were independent: alone, they are.
     """
-    from scipy import stats
-
     blocks = min(interval.blocks for interval in intervals)
     spread = math.hypot(*(interval.spread for interval in intervals))
-    quantile = float(stats.t.ppf((1 + confidence) / 2, blocks - 1))
-    return quantile * spread * math.sqrt(1 + 1 / blocks)
+    return t_quantile((1 + confidence) / 2, blocks - 1) * spread * math.sqrt(1 + 1 / blocks)

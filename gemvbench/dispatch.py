@@ -10,7 +10,7 @@ from gemvbench.attention_case import Attention
 from gemvbench.attention_ladder import recommend_attention, specialize_attention
 from gemvbench.cases import Single
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Declined, Outcome, Step
+from gemvbench.ladder import Outcome, as_auto
 
 
 def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
@@ -21,10 +21,7 @@ def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
         return specialize_attention(arm, case, device)
     best = msgspec.structs.replace(recommend_attention(case), revision=arm.revision)
     chosen = specialize_attention(best, case, device)
-    if isinstance(chosen, Declined):
-        return Declined(arm.name, chosen.reason)
-    step = Step("arm", AUTO, chosen.arm, f"the rule for {case.op} on this shape")
-    return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
+    return as_auto(arm, chosen, f"the rule for {case.op} on this shape")
 
 
 def recommend(case: Single, device: DeviceInfo) -> Arm:

@@ -93,10 +93,7 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
     if arm.family == AUTO:
         best = msgspec.structs.replace(recommend(case, device), revision=arm.revision)
         chosen = specialize(best, case, device)
-        step = Step("arm", AUTO, chosen.arm, f"the rule for a {device.kind} device")
-        if isinstance(chosen, Declined):
-            return Declined(arm.name, chosen.reason)
-        return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
+        return as_auto(arm, chosen, f"the rule for a {device.kind} device")
     if arm.family in HOST_FAMILIES:
         if not device.is_cpu:
             return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
@@ -127,6 +124,14 @@ def _specialize_library(arm: Arm, case: Gemv, device: DeviceInfo) -> LibraryArm 
             f"'gemvbench[cublas12]' for CUDA 12, brings it for {device.id}",
         )
     return LibraryArm(arm=arm.name, library=arm.family, w=case.w)
+
+
+def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
+    """What was chosen for `auto`, under that name and with the choice as its first step."""
+    if isinstance(chosen, Declined):
+        return Declined(arm.name, chosen.reason)
+    step = Step("arm", AUTO, chosen.arm, rule)
+    return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
 def recommend(case: Gemv, device: DeviceInfo) -> Arm:

@@ -18,7 +18,6 @@ from gemvbench.plan import TWIN
 from gemvbench.reading import read_record
 from gemvbench.record import Header, Isolated
 from gemvbench.results import Summary, summarise
-from gemvbench.stats import MIN_BLOCKS
 from gemvbench.token_case import Token
 
 TOKEN = "token"
@@ -101,7 +100,7 @@ def _of_case(view: CaseView, source: str, wanted: Sequence[Choice]) -> list[Isol
             arm=ours[result.arm],
             share=result.roof_fraction,
             seconds=result.seconds_per_call,
-            beats=tuple(ours[other] for other in ours if _beats(view, result.arm, other)),
+            beats=tuple(ours[other] for other in ours if view.beats(result.arm, other)),
         )
         for result in view.results()
         if result.arm in ours and result.roof_fraction and result.seconds_per_call
@@ -160,15 +159,8 @@ def _unseen(summary: Summary, part: Token, line: Isolated) -> str:
     return ", ".join(
         f"not faster than {other}"
         for other in line.beats
-        if other in measured and not _beats(view, line.arm, other)
+        if other in measured and not view.beats(line.arm, other)
     )
-
-
-def _beats(view: CaseView, arm: str, other: str) -> bool:
-    if arm == other:
-        return False
-    interval = view.pair(arm, other)
-    return interval is not None and interval.blocks >= MIN_BLOCKS and interval.low > 0
 
 
 def _share(summary: Summary, case: str, arm: str) -> float | None:

@@ -32,8 +32,7 @@ def quantise(kind: str, values: Floats) -> Bytes:
     values = np.ascontiguousarray(values, np.float32)
     if kind in FLOATS:
         return values.astype(FLOATS[kind]).view(np.uint8)
-    group = QUANTS if kind == "q8_0" else values.shape[-1]
-    blocks = values.reshape(*values.shape[:-1], -1, group)
+    blocks = values.reshape(*values.shape[:-1], scale_groups(kind, values.shape[-1]), -1)
     scale = np.abs(blocks).max(axis=-1, keepdims=True) / np.float32(127)
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
     quants = round_away(blocks * inverse).astype(np.int8)
@@ -46,6 +45,11 @@ def dequantise(kind: str, rows: Bytes, n: int) -> Floats:
         return rows.view(FLOATS[kind]).astype(np.float32)
     scale, quants = unpack(kind, rows, n)
     return quants.astype(np.float32) * np.repeat(scale, n // scale.shape[-1], axis=-1)
+
+
+def scale_groups(kind: str, n: int) -> int:
+    """Scales of a quantised row of `n` elements."""
+    return n // QUANTS if kind == "q8_0" else 1
 
 
 def pack(kind: str, scale: Floats, quants: NDArray[np.int8]) -> Bytes:

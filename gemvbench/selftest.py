@@ -251,12 +251,10 @@ def _pools_fit(run: Run) -> bool:
 def _block_seconds(summary: Summary) -> tuple[float, float]:
     """(timed device intervals, wall) of a block of the comparison, in seconds."""
     (view,) = summary.views.values()
-    samples = [sample for of in view.samples.values() for sample in of]
-    blocks = len({sample.block for sample in samples})
+    blocks = len(view.logs.blocks)
     if not blocks:
         return 0.0, 0.0
-    legs = [leg for s in samples for leg in (s.long, s.short, s.middle) if leg is not None]
-    return sum(leg.timeline for leg in legs) / blocks, (summary.wall_seconds or 0.0) / blocks
+    return summary.device_seconds / blocks, (summary.wall_seconds or 0.0) / blocks
 
 
 def _resolutions(

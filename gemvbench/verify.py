@@ -36,6 +36,11 @@ _SLOWEST = 2e7
 """Bytes per second below which a check is taken to hang."""
 
 
+def check_limit(size: int) -> float:
+    """Seconds that a check of so many bytes may be silent for."""
+    return _BASE_LIMIT + size / _SLOWEST
+
+
 @dataclass
 class _Subject:
     """An arm under test: how to get y for an x that was set, and what came of it so far."""
@@ -70,7 +75,7 @@ class Verifier:
         self.backend, self.request, self.case = backend, request, case
         layout = plan_layout(case, "hot", request.device)
         self.space = Workspace(backend, case, layout, request.seed, guarded=True)
-        self.limit = _BASE_LIMIT + case.weight_bytes / _SLOWEST
+        self.limit = check_limit(case.weight_bytes)
         self._sums: dict[oracle.XPattern, NDArray[np.int64]] = {}
 
     def messages(self) -> Iterator[Message]:

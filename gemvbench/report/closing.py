@@ -5,7 +5,7 @@ from __future__ import annotations
 from gemvbench.budget import TOO_SMALL
 from gemvbench.clocks import event_clocks
 from gemvbench.disturbance import drift, slot_effect
-from gemvbench.messages import BlockDone, Sample
+from gemvbench.messages import BlockDone
 from gemvbench.plan import REGIMES
 from gemvbench.record import Alone, Charged
 from gemvbench.report import units
@@ -100,8 +100,7 @@ def _blocks(summary: Summary) -> int:
 def _disturbances(summary: Summary) -> list[str]:
     """Drift and slot effect, the largest of all cases."""
     header = summary.run.header
-    samples = summary.run.of(Sample)
-    cases = [[s for s in samples if s.case == case.id] for case in header.cases]
+    cases = [view.all_samples() for view in summary.views.values()]
     drifts = [drift(each, header.baseline) for each in cases if each]
     slots = [slot_effect(each) for each in cases if each]
     if not drifts:
