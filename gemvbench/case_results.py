@@ -110,6 +110,10 @@ class CaseView(CaseLines):
             roof_fraction=roof.ratio if roof else None,
             passes=len(samples),
             flags=self._flags(blank, roof),
+            block_seconds=tuple(
+                statistics.median(s.seconds for s in samples if s.block == block)
+                for block in sorted({s.block for s in samples})
+            ),
         )
 
     def _decided(self, measured: Result, choice: Choice, roof: stats.Interval | None) -> Result:
@@ -147,6 +151,9 @@ class CaseView(CaseLines):
             ratio=interval.ratio,
             ci=interval.ci,
             blocks=interval.blocks,
+            block_ratios=tuple(
+                map(math.exp, self.effects(measured.arm, self._bases_of(measured.arm)).values())
+            ),
             min_detectable_effect=stats.min_detectable_effect(
                 interval, self._rule_of(measured.arm).level
             ),
@@ -154,9 +161,13 @@ class CaseView(CaseLines):
 
     def _judge(self, arm: str) -> stats.Judgement:
         """An arm against base and twin; the twin has but the one baseline."""
-        base, twin = (self.logs.of(name) for name in (self.header.baseline, TWIN))
-        second = None if arm == TWIN or self._twin_is_out else twin
+        base, *twin = (self.logs.of(name) for name in self._bases_of(arm))
+        second = twin[0] if twin else None
         return stats.judge(self.logs.of(arm), base, second, self._rule_of(arm))
+
+    def _bases_of(self, arm: str) -> list[str]:
+        alone = arm == TWIN or self._twin_is_out
+        return [self.header.baseline] if alone else [self.header.baseline, TWIN]
 
     def _rule_of(self, arm: str) -> stats.Rule:
         return self._twin_rule if arm == TWIN else self.rule

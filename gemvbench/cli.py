@@ -75,7 +75,10 @@ def build_parser() -> argparse.ArgumentParser:
         ("devices", "describe the devices found"),
         ("list", "list arms with their axes, and models"),
     ):
-        _add_output(commands.add_parser(name, help=help_text, description=help_text))
+        shown = commands.add_parser(name, help=help_text, description=help_text)
+        if name == "devices":
+            _add_asv_machine(shown)
+        _add_output(shown)
     _add_report(commands)
     _add_compare(commands)
     verify = commands.add_parser("verify", help="check arms against the oracle, without timing")
@@ -107,6 +110,16 @@ def build_parser() -> argparse.ArgumentParser:
     _add_selftest(commands)
     _add_simulate(commands)
     return parser
+
+
+def _add_asv_machine(devices: argparse.ArgumentParser) -> None:
+    devices.add_argument(
+        "--asv-machine",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="also write GPU and driver into asv's machine file (default: ~/.asv-machine.json)",
+    )
 
 
 class _Parser(argparse.ArgumentParser):

@@ -27,7 +27,7 @@ def describe_environment() -> dict[str, str]:
     found = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cpus": str(len(os.sched_getaffinity(0))),
         "load": " ".join(f"{value:.2f}" for value in os.getloadavg()),
         "commit": _commit(),
@@ -40,7 +40,7 @@ def describe_environment() -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 HOME = "GEMVBENCH_HOME"
@@ -24,3 +25,22 @@ def _folder(kind: str) -> Path:
 
     find = platformdirs.user_data_path if kind == "data" else platformdirs.user_cache_path
     return find("gemvbench", appauthor=False)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file at once: whoever reads it, or ends this process, finds the old or the new one.
+
+    Raises:
+        OSError: it cannot be written; what was there is still there.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -39,6 +39,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int = 0
     removed: int = 0
     """Pairs of `pairs` that carry no verdict: they mix a slow measurement with others."""
+    block_seconds: tuple[float, ...] = ()
+    """Median time per call in each block."""
+    block_ratios: tuple[float, ...] = ()
+    """The effects behind `ratio`, one of each block that has a clean pair."""
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
-from gemvbench.folders import binaries_folder
+from gemvbench.folders import binaries_folder, write_whole
 
 _LEFT_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b", re.MULTILINE)
 
@@ -43,12 +41,4 @@ def store(path: Path | None, binary: bytes) -> None:
     if path is None:
         return
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(binary).digest() + binary)
-            Path(name).replace(path)
-        except OSError:
-            Path(name).unlink()
-            raise
+        write_whole(path, hashlib.sha256(binary).digest() + binary)

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, describe_axes
-from gemvbench.commands.output import check_output, emit
+from gemvbench.asv_machine import machine_file, merge_machine
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit
 from gemvbench.models import Model, catalogue
@@ -22,6 +23,10 @@ def run_devices(options: argparse.Namespace) -> Exit:
 
     check_output(options)
     devices = find_devices()
+    if options.asv_machine is not None:
+        path = machine_file(options.asv_machine)
+        entry = merge_machine(path, devices.values())
+        warn(f"{path}: {entry['machine']} has gpu {entry['gpu']}, driver {entry['driver']}.")
     choose_device(devices, None)
     emit(_devices_document(list(devices.values())), options)
     return Exit.OK

@@ -206,5 +206,6 @@ def _flat(result: Result) -> dict[str, Any]:
     record["constants"] = " ".join(f"{k}={v}" for k, v in result.constants.items())
     record["flags"] = "; ".join(result.flags)
     record["steps"] = "; ".join(result.steps)
-    del record["ci"]
+    for name in ("ci", "block_seconds", "block_ratios"):
+        del record[name]
     return dict(record)
