@@ -18,6 +18,10 @@ def choose_extras(driver: Path = Path("/proc/driver/nvidia")) -> str:
 
 
 def main(wheel: str) -> int:
+    """Install, or for `--extras` only print them."""
+    if wheel == "--extras":
+        print(choose_extras())
+        return 0
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     return subprocess.run([*pip, f"{wheel}[{choose_extras()}]"]).returncode
 

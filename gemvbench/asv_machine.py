@@ -11,7 +11,8 @@ import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from gemvbench.device import DeviceInfo
 from gemvbench.environment import cpu_name
@@ -72,21 +73,22 @@ def _own_values(name: str) -> dict[str, str]:
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, dict[str, str]]:
     """Entries by machine; a file that is not there has none."""
     try:
-        machines: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        machines = json.loads(path.read_text(encoding="utf-8"))
+        version = machines.pop("version")
+        found = msgspec.convert(machines, dict[str, dict[str, str]], strict=False)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, KeyError, msgspec.MsgspecError) as why:
         raise UserError(
-            f"{path} cannot be read as asv's machine file ({error}); it was left as it is. Repair "
-            "it or move it away, then run this again."
-        ) from error
-    version = machines.pop("version", None) if isinstance(machines, dict) else None
-    if version != _VERSION or not all(isinstance(entry, dict) for entry in machines.values()):
+            f"{path} cannot be read as asv's machine file ({type(why).__name__}: {why}); it was "
+            "left as it is. Repair it or move it away, then run this again."
+        ) from why
+    if version != _VERSION:
         raise UserError(
-            f"{path} is not a machine file of asv in version {_VERSION}; it was left as it is. "
-            "`asv update` brings an older one up to date."
+            f"{path} is a machine file of asv in version {version}, not {_VERSION}; it was left as "
+            "it is. `asv update` brings an older one up to date."
         )
-    return machines
+    return found
