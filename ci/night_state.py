@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -71,7 +73,8 @@ def _state_file(folder: Path) -> Path:
     return folder / "state.json"
 
 
-def take_lock(folder: Path) -> int:
+@contextmanager
+def lock(folder: Path) -> Iterator[int]:
     """The descriptor of the lock, for steps to inherit: the lock lasts as long as any of them.
 
     The system gives it back when the last of them ends, however that happens.
@@ -93,4 +96,7 @@ def take_lock(folder: Path) -> int:
         ) from error
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"process {os.getpid()} since {time.strftime('%F %T')}\n".encode(), 0)
-    return handle
+    try:
+        yield handle
+    finally:
+        os.close(handle)

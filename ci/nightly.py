@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 from night_checks import Checkout, check_results
-from night_state import Night, NightError, State, load_state, save_state, take_lock
+from night_state import Night, NightError, State, load_state, lock, save_state
 from night_steps import CLEAN, REGRESSION, VOID, WRONG, Runner, asv_command, gate_command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,8 +26,10 @@ def main(words: list[str] | None = None, root: Path = ROOT) -> int:
     options = _parser().parse_args(words)
     # Lines come in order, whatever the log of a cron job is.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    folder = Path(options.state or root / ".asv" / "nightly").absolute()
     try:
-        return _night(options, root)
+        with lock(folder) as held:
+            return _night(options, root, folder, held)
     except NightError as error:
         print(f"nightly: {error}")
         print(f"nightly: nothing was judged; exit {VOID}")
@@ -48,10 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _night(options: argparse.Namespace, root: Path) -> int:
+def _night(options: argparse.Namespace, root: Path, folder: Path, held: int) -> int:
     checkout = Checkout(root)
-    folder = Path(options.state or root / ".asv" / "nightly").absolute()
-    lock = take_lock(folder)
     checkout.refuse_shallow()
     state = load_state(folder)
     head = checkout.resolve("HEAD")
@@ -66,7 +66,7 @@ def _night(options: argparse.Namespace, root: Path) -> int:
     if base:
         checkout.resolve(base)
     night = _begin(state, head, base, checkout, folder)
-    runner = Runner(root, folder, msgspec.structs.replace(state, night=night), lock)
+    runner = Runner(root, folder, msgspec.structs.replace(state, night=night), held)
     _run(runner, options, checkout, results)
     return _end(runner, folder)
 
@@ -108,6 +108,7 @@ def _run(runner: Runner, options: argparse.Namespace, checkout: Checkout, result
     else:
         runner.step("history", asv_command(checkout.since(runner.state.last_history), options))
     runner.step("publish", [sys.executable, "-m", "asv", "publish"])
+    runner.step("page", [sys.executable, str(Path(__file__).with_name("page.py"))])
 
 
 def _end(runner: Runner, folder: Path) -> int:
@@ -125,7 +126,7 @@ def _end(runner: Runner, folder: Path) -> int:
     )
     save_state(folder, state)
     against = f" against {night.base[:8]}" if "gate" in codes and night.base else ""
-    failed = [name for name in ("machine", "publish") if codes.get(name) == VOID]
+    failed = [name for name in ("machine", "publish", "page") if codes.get(name) == VOID]
     parts = [
         f"{night.commit[:8]}{' (dirty)' if night.dirty else ''}{against}: "
         f"gate {_WORDS[codes['gate']] if 'gate' in codes else 'not needed'}",
