@@ -1,6 +1,6 @@
 """Decode: seconds per token of a whole model.
 
-No ratio: the frozen kernel takes ten times as long as a good one on a CPU, where a token of it alone
+No ratio: on a CPU the frozen kernel takes ten times as long as a good one, and its tokens alone
 would be half of the suite's time.
 """
 

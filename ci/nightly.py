@@ -23,7 +23,10 @@ _WORST_FIRST = (REGRESSION, WRONG, VOID)
 
 def main(words: list[str] | None = None, root: Path = ROOT) -> int:
     """One night; returns the exit code."""
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options = parser.parse_args(words)
+    if options.gate_only and not options.base:
+        parser.error("--gate-only needs --base REV")
     # Lines come in order, whatever the log of a cron job is.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     folder = Path(options.state or root / ".asv" / "nightly").absolute()
@@ -41,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--state", metavar="DIR", help="state and records of nights (default: .asv/nightly)")
     add("--base", metavar="REV", help="judge against this, not against the last good commit")
+    add("--gate-only", action="store_true", help="with --base: judge, and keep no state of it")
     add("--accept", action="store_true", help="take HEAD as good without judging it, and end")
     add("--device", metavar="ID", help="of the gate (default: the best present)")
     add("--budget", metavar="TIME", help="of the gate, for example 20m (default: its own)")
@@ -68,7 +72,7 @@ def _night(options: argparse.Namespace, root: Path, folder: Path, held: int) -> 
     night = _begin(state, head, base, checkout, folder)
     runner = Runner(root, folder, msgspec.structs.replace(state, night=night), held)
     _run(runner, options, checkout, results)
-    return _end(runner, folder)
+    return _end(runner, folder, keep=state if options.gate_only else None)
 
 
 def _results_folder(root: Path) -> Path:
@@ -96,13 +100,16 @@ def _run(runner: Runner, options: argparse.Namespace, checkout: Checkout, result
     night = runner.night
     if night.dirty:
         print("nightly: the tree has uncommitted changes; the gate judges them, asv does not.")
-    runner.step("machine", [sys.executable, "-m", "gemvbench", "devices", "--asv-machine"])
+    if not options.gate_only:
+        runner.step("machine", [sys.executable, "-m", "gemvbench", "devices", "--asv-machine"])
     if night.base is None:
         print("nightly: no good commit is known (a first night), so there is history only.")
     elif night.base == night.commit and not night.dirty:
         print(f"nightly: nothing is new since the last good commit, {night.base[:8]}.")
     else:
         runner.step("gate", gate_command(night.base, runner.records, results, options))
+    if options.gate_only:
+        return
     if runner.state.last_history == night.commit:
         print("nightly: asv has measured this commit.")
     else:
@@ -111,8 +118,8 @@ def _run(runner: Runner, options: argparse.Namespace, checkout: Checkout, result
     runner.step("page", [sys.executable, str(Path(__file__).with_name("page.py"))])
 
 
-def _end(runner: Runner, folder: Path) -> int:
-    """Keep what the next night needs, and say the one line."""
+def _end(runner: Runner, folder: Path, keep: State | None) -> int:
+    """Keep what the next night needs, or the state given, and say the one line."""
     night, codes = runner.night, runner.night.codes
     code = next((bad for bad in _WORST_FIRST if bad in codes.values()), CLEAN)
     measured = codes.get("history", CLEAN)
@@ -124,13 +131,13 @@ def _end(runner: Runner, folder: Path) -> int:
         last_history=night.commit if measured != VOID else runner.state.last_history,
         night=msgspec.structs.replace(night, ended=True),
     )
-    save_state(folder, state)
+    save_state(folder, keep or state)
     against = f" against {night.base[:8]}" if "gate" in codes and night.base else ""
     failed = [name for name in ("machine", "publish", "page") if codes.get(name) == VOID]
     parts = [
         f"{night.commit[:8]}{' (dirty)' if night.dirty else ''}{against}: "
         f"gate {_WORDS[codes['gate']] if 'gate' in codes else 'not needed'}",
-        f"history {_WORDS[measured]}",
+        *([] if keep else [f"history {_WORDS[measured]}"]),
         *(f"{name} failed" for name in failed),
         f"records in {night.folder}",
     ]

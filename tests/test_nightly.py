@@ -200,6 +200,18 @@ def test_a_dirty_tree_is_judged_and_marked_and_is_no_base(nights: Nights) -> Non
     assert nights.state.last_good != nights.head
 
 
+def test_only_the_gate_keeps_no_state(nights: Nights) -> None:
+    nights()
+    before = nights.state
+    old = nights.head
+    nights.commit()
+    assert nights("--gate-only", "--base", old, gate=1) == 1
+    assert list(nights.commands) == ["gate"]
+    assert nights.state == before
+    with pytest.raises(SystemExit, match="2"):
+        nights("--gate-only")
+
+
 def test_a_shallow_clone_is_refused(nights: Nights, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{nights.root}", "shallow")
     nights.root = tmp_path / "shallow"

@@ -36,13 +36,13 @@ def test_ci_runs_the_second_line() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize("failing", ["python3", "pip", "pytest", "ruff", "mypy", "asv", None])
+@pytest.mark.parametrize("failing", ["python3", "pip", "pytest", "ruff", "mypy", "gemvbench", "asv", None])
 def test_ci_stops_at_the_first_failure(failing: str | None, tmp_path: Path) -> None:
     """The script itself, with stand-ins for its tools that note their names."""
-    steps = ["python3", "pip", "pytest", "ruff", "mypy", "asv"]
+    steps = ["python3", "pip", "pytest", "ruff", "mypy", "gemvbench", "asv"]
     tools, local = tmp_path / "bin", tmp_path / ".venv" / "bin"
-    for name in steps:
-        tool = (tools if name == "python3" else local) / name
+    for name in (*steps, "chromium"):
+        tool = (tools if name in ("python3", "chromium") else local) / name
         tool.parent.mkdir(parents=True, exist_ok=True)
         fails = f'[ "$1" = -c ] || exit {int(name == failing)}'
         tool.write_text(f"#!/bin/sh\necho {name} >>{tmp_path}/log\n{fails}\n")
