@@ -170,3 +170,21 @@ def test_extras_of_asvs_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert asv_install.choose_extras(tmp_path) == "cpu,intel"
     commands = json.loads((ROOT / "asv.conf.json").read_text())["install_command"]
     assert "ci/asv_install.py {wheel_file}" in commands[0]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_parameters_are_the_cases_and_arms_that_are_asked_for(
+    kind: str, gemvbench: Run, script: Callable[..., Path]
+) -> None:
+    """On both kinds of device, without measuring: a name that is off by a letter would be n/a."""
+    script(devices=[{"kind": kind, "memory": 150 << 30}])
+    for module, cls in (
+        (gemv, gemv.Gemv),
+        (attention, attention.Attention),
+        (decode, decode.Decode),
+    ):
+        plan = gemvbench(*module._words(kind), "--dry-run", "--format", "json").json
+        found = {(row["case"], row["arm"]) for row in plan}
+        asked = {case for case, _ in found if "/" not in case}
+        assert asked <= set(cls.params[1])
+        assert {(case, arm) for case in asked for arm in cls.params[2]} <= found

@@ -36,7 +36,9 @@ def test_ci_runs_the_second_line() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize("failing", ["python3", "pip", "pytest", "ruff", "mypy", "gemvbench", "asv", None])
+@pytest.mark.parametrize(
+    "failing", ["python3", "pip", "pytest", "ruff", "mypy", "gemvbench", "asv", None]
+)
 def test_ci_stops_at_the_first_failure(failing: str | None, tmp_path: Path) -> None:
     """The script itself, with stand-ins for its tools that note their names."""
     steps = ["python3", "pip", "pytest", "ruff", "mypy", "gemvbench", "asv"]
