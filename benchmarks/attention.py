@@ -3,7 +3,7 @@
 from .adapter import DEVICES, Numbers, _Paired, measure
 
 _HEADS = {"cpu": (8, 4, 64), "gpu": (32, 8, 128)}
-_CONTEXTS = {"cpu": (512, 1024), "gpu": (1024, 2048, 4096, 8192, 16384)}
+_CONTEXTS = {"cpu": (512, 1024), "gpu": (4096, 8192, 16384)}
 _ARMS = ("auto", "gqa")
 
 
@@ -12,7 +12,7 @@ def _words(kind: str) -> list[str]:
     heads = [word for name, n in zip(names, _HEADS[kind], strict=True) for word in (name, str(n))]
     contexts = f"{_CONTEXTS[kind][0]}:{_CONTEXTS[kind][-1]}"
     arms = [word for arm in _ARMS for word in ("--arm", arm)]
-    start = ["ab", "--quick", "--op", "attention", "--baseline", "per_head"]
+    start = ["ab", "--quick", "--blocks", "6", "--op", "attention", "--baseline", "per_head"]
     return [*start, *heads, "--context", contexts, *arms]
 
 

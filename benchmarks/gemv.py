@@ -3,7 +3,7 @@
 from .adapter import DEVICES, Numbers, _Paired, measure
 
 _SHAPES = {"cpu": ("1024x3072", "3072x1024"), "gpu": ("5120x1024", "5120x17408", "17408x5120")}
-_ARMS = ("auto", "base", "pack3")
+_ARMS = ("auto", "pack3")
 
 
 def _words(kind: str) -> list[str]:

@@ -86,10 +86,10 @@ def test_what_is_not_here_is_not_there_and_what_fails_fails(
     monkeypatch.setitem(gemv._SHAPES, "cpu", SMALL)
     numbers, benchmark = gemv.setup_cache(), gemv.Gemv()
     case = "gemv-512x64-f16-f16"
-    benchmark.setup(numbers, "fake0", case, "base")
+    benchmark.setup(numbers, "fake0", case, "auto")
     with pytest.raises(RuntimeError, match=r"pack3 is WRONG: .*row"):
         benchmark.setup(numbers, "fake0", case, "pack3")
-    for where in (("cuda0", case, "base"), ("fake0", "gemv-5120x17408-f16-f16", "base")):
+    for where in (("cuda0", case, "auto"), ("fake0", "gemv-5120x17408-f16-f16", "auto")):
         with pytest.raises(NotImplementedError):
             benchmark.setup(numbers, *where)
 

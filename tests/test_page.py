@@ -21,7 +21,7 @@ def planted(name: str, number: int, row: tuple[str, ...]) -> float:
         return float("nan")
     wobble = 0.002 * ((number * 7 + len(arm)) % 5 - 2)
     step = 0.08 if (device, case, arm) == SLOWER and number >= STEP else 0.0
-    return {"auto": 0.1, "base": 1.2, "pack3": 0.6}[arm] * (1 + step + wobble)
+    return {"auto": 0.1, "pack3": 0.6}[arm] * (1 + step + wobble)
 
 
 @pytest.fixture(scope="module")
