@@ -81,7 +81,7 @@ def test_a_result_without_blocks_is_one_sample() -> None:
 def test_what_is_not_here_is_not_there_and_what_fails_fails(
     asked: list[tuple[str, ...]], script: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = [{"match": {"PACK": "3"}, "fault": "wrong_last_row"}]
+    faults = [{"match": {"PACK": "3", "BLOCK": "256"}, "fault": "wrong_last_row"}]
     script([], faults=faults)
     monkeypatch.setitem(gemv._SHAPES, "cpu", SMALL)
     numbers, benchmark = gemv.setup_cache(), gemv.Gemv()
