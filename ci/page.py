@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,17 +85,24 @@ def _fetch(name: str, cache: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise PageError("there is no npm here to bring the page's scripts")
-    target = cache / package
-    target.mkdir(parents=True, exist_ok=True)
-    command = [npm, "pack", "--silent", "--pack-destination", str(target), package]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode != 0:
-        raise PageError(f"npm cannot bring {package}: {done.stderr.strip()[-300:]}")
-    with tarfile.open(target / done.stdout.split()[-1]) as archive:
-        for member in archive.getmembers():
-            member.name = member.name.partition("/")[2] or "."
-        archive.extractall(target, filter="data")
+    with tempfile.TemporaryDirectory(dir=_made(cache)) as folder:
+        command = [npm, "pack", "--silent", "--pack-destination", folder, package]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode != 0:
+            raise PageError(f"npm cannot bring {package}: {done.stderr.strip()[-300:]}")
+        with tarfile.open(Path(folder) / done.stdout.split()[-1]) as archive:
+            archive.extractall(folder, filter="data")
+        # Whole or not at all, whoever else brings it just now.
+        with contextlib.suppress(OSError):
+            (Path(folder) / "package").rename(cache / package)
+    if not path.exists():
+        raise PageError(f"{package} has no {inside}")
     return path
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def main() -> int:
