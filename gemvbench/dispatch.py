@@ -19,7 +19,7 @@ def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
         return ladder.specialize(arm, case, device)
     if arm.family != AUTO:
         return specialize_attention(arm, case, device)
-    best = msgspec.structs.replace(recommend_attention(case), revision=arm.revision)
+    best = recommend_attention(case).at_revision_of(arm)
     chosen = specialize_attention(best, case, device)
     return as_auto(arm, chosen, f"the rule for {case.op} on this shape")
 

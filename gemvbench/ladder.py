@@ -91,7 +91,7 @@ Outcome = Specialization | HostArm | LibraryArm | Declined
 def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
     """Constants and geometry of `arm` for `case` on `device`. Pure; opens nothing."""
     if arm.family == AUTO:
-        best = msgspec.structs.replace(recommend(case, device), revision=arm.revision)
+        best = recommend(case, device).at_revision_of(arm)
         chosen = specialize(best, case, device)
         return as_auto(arm, chosen, f"the rule for a {device.kind} device")
     if arm.family in HOST_FAMILIES:
@@ -298,6 +298,6 @@ def _build(
         workgroups=workgroups,
         workgroup_size=workgroup_size,
         steps=steps,
-        revision=arm.revision,
+        revision=arm.commit or arm.revision,
         user_file=arm.file is not None,
     )

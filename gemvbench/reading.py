@@ -140,8 +140,11 @@ def _token_problem(header: Header) -> str:
 def _case_problem(header: Header, case: Case) -> str:
     choices = [choice for choice in header.choices if choice.case == case.id]
     labels = [choice.label for choice in choices]
-    if labels[:1] != [header.baseline]:
+    against = {choice.against for choice in choices} - {""}
+    if labels[:1] != [header.baseline] and labels[:1] != [c.against for c in choices[1:2]]:
         return f"the first arm of {case.id} is not its baseline {header.baseline!r}"
+    if against - set(labels):
+        return f"{case.id} does not have the arm {min(against - set(labels))!r} to compare with"
     if len({*labels, TWIN}) <= len(labels):
         return f"{case.id} has two arms of one name"
     strange = {choice.device for choice in choices} - {device.id for device in header.devices}

@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     looks: tuple[int, ...] = (6,)
     """Numbers of blocks after which the run may stop; the last is the most it takes."""
     confidence: float = 0.99
+    family: int | None = None
+    """Comparisons whose intervals hold together, where not those of each case by itself."""
     min_effect: float = 0.01
     budget: float | None = None
     quick: bool = False

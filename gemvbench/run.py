@@ -145,12 +145,13 @@ class Conductor:
             for contest in contests
             if all(self._planner.has_roof(job.device) for job in contest.jobs)
             for job in contest.jobs
-            if job.arm not in (contest.baseline, TWIN)
+            if job.arm not in {*contest.baselines(), TWIN}
         ]
         if self.settings.quick or not candidates:
             return
         contest, drawn = random.Random(f"alone {self.settings.seed}").choice(candidates)
-        requests = {arm: self._planner.alone(contest, arm) for arm in (drawn, contest.baseline)}
+        pair = (drawn, contest.opponent(drawn))
+        requests = {arm: self._planner.alone(contest, arm) for arm in pair}
         if not budget.holds(self._planner.block_seconds([contest]) * len(requests)):
             return
         self.progress.stage("alone", len(requests))

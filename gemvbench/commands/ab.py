@@ -181,7 +181,7 @@ def _looks(options: argparse.Namespace) -> tuple[int, ...]:
 
 def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     """Wrong or failed arms weigh most, then a run cut short, then a regression if asked for."""
-    arms = [r for r in summary.results if r.arm not in (TWIN, summary.run.header.baseline)]
+    arms = [r for r in summary.results if r.arm not in (TWIN, r.baseline)]
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG

@@ -34,7 +34,7 @@ def how_sure(summary: Summary) -> list[str]:
     lines += summary.run.damage
     if blocks:
         lines.append(
-            f"Ratio: time of {header.baseline} over time of arm, more is faster; "
+            f"Ratio: time of {_baseline(summary)} over time of arm, more is faster; "
             f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
             "arms of a case together. aa is the baseline a second time."
         )
@@ -93,6 +93,12 @@ def refusal(summary: Summary) -> str:
     )
 
 
+def _baseline(summary: Summary) -> str:
+    """By name, where all arms of a run have the same."""
+    several = any(len(view.baselines) > 1 for view in summary.views.values())
+    return "each arm's baseline" if several else summary.run.header.baseline
+
+
 def _blocks(summary: Summary) -> int:
     return max((result.blocks for result in summary.results), default=0)
 
@@ -100,9 +106,13 @@ def _blocks(summary: Summary) -> int:
 def _disturbances(summary: Summary) -> list[str]:
     """Drift and slot effect, the largest of all cases."""
     header = summary.run.header
-    cases = [view.all_samples() for view in summary.views.values()]
-    drifts = [drift(each, header.baseline) for each in cases if each]
-    slots = [slot_effect(each) for each in cases if each]
+    measured = [
+        (view.baseline, each)
+        for view in summary.views.values()
+        if (each := view.all_samples())
+    ]
+    drifts = [drift(each, baseline) for baseline, each in measured]
+    slots = [slot_effect(each) for _, each in measured]
     if not drifts:
         return []
     return [
