@@ -289,6 +289,9 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    parser.add_argument(
+        "--against", metavar="REV", help="each arm's baseline is itself as it stood in this commit"
+    )
     parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
     _add_decision(parser)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gemvbench import ladder
 from gemvbench.arm import AUTO, Arm
 from gemvbench.attention_case import Attention

@@ -12,6 +12,7 @@ import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.budget import TOO_SMALL
+from gemvbench.checkout import Commit, resolve
 from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
@@ -39,10 +40,12 @@ def run_ab(options: argparse.Namespace) -> Exit:
     check_output(options)
     if not options.arm:
         raise UserError("ab needs at least one --arm, for example `gemvbench ab --arm pack2`.")
+    against = against_commit(options)
     arms = [parse_arm(text) for text in options.arm]
-    baseline = parse_arm(options.baseline or default_baseline(options.op))
+    if against is None:
+        arms = [parse_arm(options.baseline or default_baseline(options.op)), *arms]
     path = record_path(options)
-    setup = prepare(options, [baseline, *arms], make_settings(options))
+    setup = prepare(options, arms, make_settings(options), against=against)
     return conduct(options, setup, path, comparison_document)
 
 
@@ -53,10 +56,29 @@ def run_sweep(options: argparse.Namespace) -> Exit:
     names = options.device.split(",") if options.device else [None]
     options.device = names[0]
     arms = [msgspec.structs.replace(arm, device=name) for name in names for arm in cells.values()]
-    baseline = parse_arm(options.baseline) if options.baseline else arms[0]
+    against = against_commit(options)
+    if against is None:
+        arms = [parse_arm(options.baseline) if options.baseline else arms[0], *arms]
     path = record_path(options)
-    setup = prepare(options, [baseline, *arms], make_settings(options))
+    setup = prepare(options, arms, make_settings(options), against=against)
     return conduct(options, setup, path, comparison_document, grid=_make_grid(setup, cells))
+
+
+def against_commit(options: argparse.Namespace) -> Commit | None:
+    """The commit of --against, whose arms are the baselines.
+
+    Raises:
+        UserError: it is not here, or there is a --baseline too.
+    """
+    if options.against is None:
+        return None
+    if options.baseline:
+        raise UserError(
+            f"--against {options.against} makes each arm's baseline the arm itself as it stood "
+            "there; leave --baseline out, or compare with one arm, as in --baseline "
+            f"pack2@{options.against}."
+        )
+    return resolve(options.against)
 
 
 def grid_cells(options: argparse.Namespace) -> Cells:

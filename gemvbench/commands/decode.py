@@ -10,7 +10,7 @@ import msgspec
 
 from gemvbench.arm import parse_arm
 from gemvbench.cases import Case
-from gemvbench.commands.ab import conduct, make_settings, record_path
+from gemvbench.commands.ab import against_commit, conduct, make_settings, record_path
 from gemvbench.commands.output import check_output
 from gemvbench.commands.selection import find_known_model, parse_share
 from gemvbench.commands.setup import Setup, prepare
@@ -34,10 +34,12 @@ def run_decode(options: argparse.Namespace) -> Exit:
             "decode needs a --model and at least one --arm, for example `gemvbench decode --model "
             "qwen3-0.6b --arm auto`; `gemvbench list` shows models."
         )
-    arms = [parse_arm(text) for text in (options.baseline or "base", *options.arm)]
+    against = against_commit(options)
+    first = () if against else (options.baseline or "base",)
+    arms = [parse_arm(text) for text in (*first, *options.arm)]
     settings = _make_settings(options)
     path = record_path(options)
-    setup = _with_lengths(prepare(options, arms, settings, choose_tokens))
+    setup = _with_lengths(prepare(options, arms, settings, choose_tokens, against))
     isolated = read_isolated(options.ab or (), setup.header(options.arguments))
     return conduct(options, setup, path, decode_document, isolated=isolated)
 

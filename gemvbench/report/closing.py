@@ -36,7 +36,7 @@ def how_sure(summary: Summary) -> list[str]:
         lines.append(
             f"Ratio: time of {_baseline(summary)} over time of arm, more is faster; "
             f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
-            "arms of a case together. aa is the baseline a second time."
+            f"{_family(summary)} together. aa is the baseline a second time."
         )
     if blocks >= MIN_BLOCKS:
         lines.append(
@@ -99,24 +99,27 @@ def _baseline(summary: Summary) -> str:
     return "each arm's baseline" if several else summary.run.header.baseline
 
 
+def _family(summary: Summary) -> str:
+    """The comparisons whose intervals hold together."""
+    family = summary.run.header.settings.family
+    return f"all {family} comparisons" if family else "arms of a case"
+
+
 def _blocks(summary: Summary) -> int:
     return max((result.blocks for result in summary.results), default=0)
 
 
 def _disturbances(summary: Summary) -> list[str]:
     """Drift and slot effect, the largest of all cases."""
-    header = summary.run.header
     measured = [
-        (view.baseline, each)
-        for view in summary.views.values()
-        if (each := view.all_samples())
+        (view.baseline, each) for view in summary.views.values() if (each := view.all_samples())
     ]
-    drifts = [drift(each, baseline) for baseline, each in measured]
-    slots = [slot_effect(each) for _, each in measured]
-    if not drifts:
+    if not measured:
         return []
+    drifted, baseline = max((drift(each, baseline), baseline) for baseline, each in measured)
+    slots = [slot_effect(each) for _, each in measured]
     return [
-        f"Between passes {header.baseline} drifted {max(drifts) - 1:.1%} peak to peak, which "
+        f"Between passes {baseline} drifted {drifted - 1:.1%} peak to peak, which "
         f"pairing takes out; slots of a pass differ by {max(slots) - 1:.2%}, which the orders "
         "balance."
     ]
