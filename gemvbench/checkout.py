@@ -78,6 +78,11 @@ def head() -> str:
     return resolve("HEAD").hash
 
 
+def commit_time(commit: str) -> int:
+    """When it was committed, in seconds since 1970."""
+    return int(_git("show", "-s", "--format=%ct", commit).stdout)
+
+
 def is_dirty() -> bool:
     """Whether a tracked file has changes that are not committed."""
     return bool(_git("status", "--porcelain", "--untracked-files=no").stdout.strip())

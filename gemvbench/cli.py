@@ -32,6 +32,7 @@ _MODULES = {
     "decode": "gemvbench.commands.decode",
     "compare": "gemvbench.commands.compare",
     "selftest": "gemvbench.commands.selftest",
+    "gate": "gemvbench.commands.gate",
     "simulate": "gemvbench.commands.simulate",
 }
 
@@ -107,6 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
     _add_decode(commands)
+    _add_gate(commands)
     _add_selftest(commands)
     _add_simulate(commands)
     return parser
@@ -169,6 +171,32 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compare.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
     _add_decision(compare)
     _add_output(compare)
+
+
+def _add_gate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    gate = commands.add_parser(
+        "gate",
+        help="fail where the kernels of this tree are slower than those of a commit",
+        description="Compare every arm whose kernel text has changed since a commit with itself "
+        "as it stood there, paired. Exit 1 only for a regression that holds.",
+    )
+    gate.add_argument("--base", required=True, metavar="REV", help="the commit to judge against")
+    _add_arm(gate)
+    gate.add_argument("--model", metavar="MODEL", help="its shapes, not the default set")
+    gate.add_argument(
+        "--shape", action=_Append, metavar="KxN", help="these, not the default set; again for more"
+    )
+    gate.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
+    _add_operands(gate)
+    gate.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    gate.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
+    gate.add_argument("--budget", default="4m", metavar="TIME", help="default 4m")
+    _add_decision(gate)
+    gate.add_argument("--fail-on-undecided", action="store_true", help="exit 1 for UNDECIDED too")
+    gate.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
+    gate.add_argument("--asv", metavar="DIR", help="write the ratios into asv's results there too")
+    gate.set_defaults(regime="stream", no_rest=False)
+    _add_output(gate)
 
 
 def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -132,7 +132,7 @@ def pair_with_revision(entrants: Sequence[Entrant], commit: Commit) -> tuple[Ent
         if not arm.has_revisions:
             raise UserError(
                 f"Arm {arm.full_name} has no kernel in the checkout, so it cannot be compared with "
-                f"itself at {commit.name}; leave it or --against out."
+                f"itself at {commit.name}; leave it out."
             )
         old = msgspec.structs.replace(arm, revision=commit.name, commit=commit.hash)
         label = entrant.label.removesuffix(arm.label) + old.label

@@ -45,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Comparisons whose intervals hold together, where not those of each case by itself."""
     min_effect: float = 0.01
     budget: float | None = None
+    sheds: bool = False
+    """Whether cases are left out, the last first, until the others fit the budget."""
     quick: bool = False
     lengths: tuple[int, int] | None = None
     """(short, long) numbers of tokens of `decode`; None where they are chosen by time."""
@@ -80,6 +82,28 @@ class Isolated(msgspec.Struct, frozen=True, kw_only=True):
     """Arms that it is faster than, by the interval of their pair."""
 
 
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm on a case that a gate does not compare, with the reason."""
+
+    case: str
+    arm: str
+    device: str
+    reason: str
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate compares: the working tree with a commit. Commits are whole hashes."""
+
+    base: str
+    base_name: str
+    """As the user wrote it."""
+    head: str
+    dirty: bool
+    """Whether the tree had changes beyond `head`; they are what was measured."""
+    left_out: tuple[LeftOut, ...] = ()
+    fail_on_undecided: bool = False
+
+
 class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What was run, on what, by what: the part of a record that does not depend on luck."""
 
@@ -99,6 +123,7 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     notes: tuple[str, ...] = ()
     isolated: tuple[Isolated, ...] = ()
     """Of a decode: what it is to confirm."""
+    gate: Gate | None = None
 
 
 class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -108,6 +133,12 @@ class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     case: str
     arm: str
     reason: str
+
+
+class Shed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A case that was verified and not measured, as the budget could not hold it too."""
+
+    case: str
 
 
 class Alone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -143,6 +174,7 @@ Line = (
     | Sample
     | BlockDone
     | Charged
+    | Shed
     | Alone
     | PoolRead
     | Ended

@@ -33,7 +33,7 @@ from gemvbench.messages import (
 from gemvbench.plan import TWIN
 from gemvbench.planner import Planner
 from gemvbench.process import WorkerDiedError, converse
-from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings
+from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings, Shed
 from gemvbench.results import all_decided, summarise
 from gemvbench.stats import MIN_BLOCKS
 from gemvbench.token_case import Token
@@ -126,6 +126,9 @@ class Conductor:
         """
         if contests and budget.seconds is not None:
             needed = MIN_BLOCKS * self._planner.block_seconds(contests)
+            while self.settings.sheds and len(contests) > 1 and not budget.holds(needed):
+                self.recorder.add(Shed(case=contests.pop().case.id))
+                needed = MIN_BLOCKS * self._planner.block_seconds(contests)
             if not budget.holds(needed):
                 self._smallest_budget = round_up(budget.spent() + _MARGIN * needed)
                 return TOO_SMALL

@@ -20,7 +20,7 @@ from gemvbench.commands.setup import Setup, prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
-from gemvbench.record import GridCell, Recorder, Settings, default_path
+from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
 from gemvbench.report.closing import refusal
 from gemvbench.report.comparison import comparison_document
 from gemvbench.report.document import Document
@@ -122,19 +122,23 @@ def conduct(
     if options.dry_run:
         emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
-    header = msgspec.structs.replace(setup.header(options.arguments), **marks)
-    recorder = Recorder(header, path)
-    with Bar() as bar:
-        run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
-    ignore_interrupts()  # what was measured is shown, whatever is pressed now
-    summary = summarise(run)
-    if recorder.is_kept:
-        warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    summary = measure(setup, setup.header(options.arguments), path, **marks)
     code = exit_code(summary, fail_on_slower=options.fail_on_slower)
     if code == Exit.USAGE:
         raise UserError(refusal(summary))
     emit(document(summary), options)
     return code
+
+
+def measure(setup: Setup, header: Header, path: Path, **marks: Any) -> Summary:
+    """Run what was prepared; `marks` go into the record's header."""
+    recorder = Recorder(msgspec.structs.replace(header, **marks), path)
+    with Bar() as bar:
+        run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
+    ignore_interrupts()  # what was measured is shown, whatever is pressed now
+    if recorder.is_kept:
+        warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    return summarise(run)
 
 
 def record_path(options: argparse.Namespace) -> Path:

@@ -75,6 +75,7 @@ def run_report(options: argparse.Namespace) -> Exit:
     from gemvbench.reading import read_record
     from gemvbench.report.comparison import comparison_document
     from gemvbench.report.decode import decode_document
+    from gemvbench.report.gate import gate_document
     from gemvbench.report.selftest_document import selftest_document
     from gemvbench.results import summarise
     from gemvbench.selftest import examine
@@ -84,6 +85,8 @@ def run_report(options: argparse.Namespace) -> Exit:
     command = run.header.settings.command
     if command == "selftest":
         document = selftest_document(examine(run))
+    elif run.header.gate is not None:
+        document = gate_document(summarise(run))
     elif command == "decode":
         document = decode_document(summarise(run))
     else:
