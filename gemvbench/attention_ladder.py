@@ -84,12 +84,15 @@ def specialize_attention(
     )
 
 
-def recommend_attention(case: Attention) -> Arm:
-    """The arm the project recommends, `auto`: a rule by operation and shape.
+def recommend_attention(case: Attention, device: DeviceInfo) -> Arm:
+    """The arm the project recommends, `auto`: a rule by operation, shape and kind of device.
 
-    One pass over the cache where the operation allows it; a row read once for all its heads
-    where heads share; otherwise the order in which the rows lie.
+    A CPU reads rows in the order in which they lie (docs/kernels.md). A GPU goes over the cache
+    in one pass where the operation allows it, reads a row once for all its heads where heads
+    share, and otherwise in order.
     """
+    if device.is_cpu and case.layout == "tkd":
+        return Arm(family="token_major")
     if case.op == "attention":
         return Arm(family="splitkv")
     if case.ratio > 1:

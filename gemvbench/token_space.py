@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from gemvbench import oracle
+from gemvbench.attention_case import Attention
+from gemvbench.attention_space import AttentionCalls, AttentionSpace
 from gemvbench.backend.base import Backend, Buffer, Kernel, Launch
+from gemvbench.case import Gemv
 from gemvbench.errors import CompileError
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import DeviceJob, Job, Leg, LibraryJob, TokenJob, TokenLayout
+from gemvbench.messages import DeviceJob, Job, Layout, Leg, LibraryJob, TokenJob, TokenLayout
+from gemvbench.models import ATTENTION
 from gemvbench.runners import Runner, build_kernel, make_leg
 from gemvbench.token_case import Token
 from gemvbench.workspace import Workspace
 
+_Space = Workspace | AttentionSpace
+
 
 class TokenSpace:
-    """Distinct weights for every layer, an x and a y for each class of layers."""
+    """Distinct weights and caches for every layer, an input and an output for each class."""
 
     def __init__(
         self, backend: Backend, case: Token, layout: TokenLayout, seed: int, padding: int
@@ -24,10 +31,13 @@ class TokenSpace:
         self._copies = layout.copies
         self._padding = backend.alloc(padding) if padding else None
         self.shelves = [
-            [Workspace(backend, layer, chunk, seed) for chunk in shelf]
+            [_make_space(backend, layer, chunk, seed) for chunk in shelf]
             for layer, shelf in zip(case.layers, layout.shelves, strict=True)
         ]
+        self._matrices = [own.matrices for own in case.classes]
         self._ring = math.lcm(layout.copies, case.choices)
+        if case.growth:
+            self._ring = len(case.contexts)
         self._next_token = 0
 
     def fill(self) -> None:
@@ -59,22 +69,30 @@ class TokenSpace:
             space.poison_output()
 
     def next_tokens(self, count: int) -> list[int]:
-        """Places in the ring of the next tokens, going on where the last ones ended."""
-        start = self._next_token
+        """Places in the ring of the next tokens, going on where the last ones ended.
+
+        Where caches grow, the ring is a run, and every run begins at its first token.
+        """
+        start = 0 if self.case.growth else self._next_token
         self._next_token = (start + count) % self._ring
         return [(start + step) % self._ring for step in range(count)]
+
+    def is_full(self, token: int) -> bool:
+        """Whether a token of the ring attends to as many tokens as were verified, or to none."""
+        return not self.case.growth or token == self._ring - 1
 
     def places(self, token: int) -> list[tuple[int, int, int]]:
         """(class, buffer of the class, turn in it) for each layer of a token of the ring."""
         found = []
         for place, matrix in self.case.matrices(self.seed, token):
-            matrix += token % self._copies * self.case.operations[place].matrices
+            matrix += token % self._copies * self._matrices[place]
             chunk, turn = divmod(matrix, self.shelves[place][0].layout.turns)
             found.append((place, chunk, turn))
         return found
 
-    def _spaces(self) -> list[Workspace]:
-        return [space for shelf in self.shelves for space in shelf]
+    def _spaces(self) -> Iterator[_Space]:
+        for shelf in self.shelves:
+            yield from shelf
 
 
 class TokenRunner:
@@ -82,18 +100,34 @@ class TokenRunner:
 
     def __init__(self, space: TokenSpace, kernels: list[Kernel], job: TokenJob) -> None:
         self._space, self._kernels, self._job = space, kernels, job
+        self._attention = _build_attention(space, job)
         self._tokens: dict[int, list[Launch]] = {}
         self._touched: set[tuple[int, int]] = set()
+        self._digest: str | None = None
         self.bytes_per_call = space.case.bytes_moved
 
     def run(self, calls: int) -> None:
-        self._space.backend.run(self._launches(calls))
+        self._space.backend.run(self._launches(self._space.next_tokens(calls)))
 
     def time(self, calls: int) -> Leg:
         self._space.poison_outputs()
-        return make_leg(calls, self._space.backend.time(self._launches(calls)))
+        tokens = self._space.next_tokens(calls)
+        leg = make_leg(calls, self._space.backend.time(self._launches(tokens)))
+        if self._space.is_full(tokens[-1]):
+            self._digest = self._digest_outputs()
+        return leg
 
     def output_digest(self) -> str | None:
+        """Of the outputs of the last timed run that ended with what was verified.
+
+        Where caches grow those are the long runs: others end at contexts of their own.
+        """
+        return self._digest
+
+    def state(self) -> GpuState | None:
+        return self._space.backend.state()
+
+    def _digest_outputs(self) -> str:
         """Of the last output of each class; where it has several, as one if they are equal."""
         found: dict[int, dict[str, None]] = {}
         for place, chunk in sorted(self._touched):
@@ -101,11 +135,7 @@ class TokenRunner:
             found.setdefault(place, {})[oracle.digest(y)] = None
         return " ".join("|".join(found[place]) for place in sorted(found))
 
-    def state(self) -> GpuState | None:
-        return self._space.backend.state()
-
-    def _launches(self, calls: int) -> list[Launch]:
-        tokens = self._space.next_tokens(calls)
+    def _launches(self, tokens: list[int]) -> list[Launch]:
         self._touched = {
             (place, chunk)
             for token in dict.fromkeys(tokens)
@@ -116,12 +146,40 @@ class TokenRunner:
     def _token(self, token: int) -> list[Launch]:
         """The same objects each time a token comes again, so that the period can be seen."""
         if token not in self._tokens:
-            self._tokens[token] = [self._launch(*at) for at in self._space.places(token)]
+            places = self._space.places(token)
+            self._tokens[token] = [x for at in places for x in self._layer(token, *at)]
         return self._tokens[token]
 
-    def _launch(self, place: int, chunk: int, turn: int) -> Launch:
+    def _layer(self, token: int, place: int, chunk: int, turn: int) -> list[Launch]:
         space = self._space.shelves[place][chunk]
-        return space.launch(self._kernels[place], self._job.layers[place], turn, kind=place)
+        if isinstance(space, Workspace):
+            layer = self._job.layers[place]
+            return [space.launch(self._kernels[place], layer, turn, kind=place)]
+        if self._job.attention is None:
+            return []
+        calls = self._job.attention.calls
+        call = calls[token % len(calls)]
+        kinds = range(place, place + len(call.stages))  # the last of the classes
+        return self._attention[chunk].launches(turn, call, kinds)
+
+
+def _make_space(
+    backend: Backend, layer: Gemv | Attention, layout: Layout, seed: int
+) -> Workspace | AttentionSpace:
+    if isinstance(layer, Attention):
+        return AttentionSpace(backend, layer, layout, seed)
+    return Workspace(backend, layer, layout, seed)
+
+
+def _build_attention(space: TokenSpace, job: TokenJob) -> list[AttentionCalls]:
+    """The arm's attention on each buffer of caches."""
+    if job.attention is None:
+        return []
+    spaces = [each for each in space.shelves[-1] if isinstance(each, AttentionSpace)]
+    try:
+        return [AttentionCalls(each, job.attention) for each in spaces]
+    except CompileError as error:
+        raise CompileError(f"{ATTENTION}: {error}") from error
 
 
 def _source(job: DeviceJob) -> tuple[str, str]:

@@ -32,12 +32,12 @@ vocab = 8192
 [small-moe]
 title = "Small-MoE"
 operations = [
-    ["attention", 256, 512],
+    ["qkv", 256, 512],
     ["expert up", 256, 512, 8, 2],
     ["expert down", 512, 256, 8, 2],
     ["lm_head", 256, 4096],
 ]
-token = [[3, ["attention", "expert up", "expert down"]], [1, ["lm_head"]]]
+token = [[3, ["qkv", "expert up", "expert down"]], [1, ["lm_head"]]]
 """
 HEAD = "lm_head"
 
