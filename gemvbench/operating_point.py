@@ -169,8 +169,8 @@ def _share(summary: Summary, case: str, arm: str) -> float | None:
 
 
 def _shapes(header: Header) -> dict[str, Token]:
-    """The class of layers by the id of its shape."""
-    parts = [case for case in header.cases if isinstance(case, Token) and case.only]
+    """The class of linear layers by the id of its shape."""
+    parts = [c for c in header.cases if isinstance(c, Token) and c.only and c.operations]
     return {part.layers[0].id: part for part in parts}
 
 

@@ -75,14 +75,15 @@ def _refusal(case: Token, device: DeviceInfo, sharers: int) -> str:
         if largest
         else "No model of the catalogue fits."
     )
-    caches = ""
+    caches, less = "", ""
     if case.attention is not None:
         caches = f" with caches of {case.attention.tokens_stored} tokens"
+        less = " give a smaller --context, or"
     return (
         f"The weights of {case.model}{caches} take {case.stored_bytes / 1e9:.2f} GB{twice}, and "
         f"{device.id} has {device.free_bytes / 1e9:.2f} of {device.memory_bytes / 1e9:.2f} GB "
         f"free, nine tenths of which a run takes, and allocates at most "
-        f"{device.max_alloc_bytes / 1e9:.2f} GB at once. {hint} Or choose another --device."
+        f"{device.max_alloc_bytes / 1e9:.2f} GB at once. {hint} Or{less} choose another --device."
     )
 
 

@@ -78,8 +78,8 @@ class TokenSpace:
         return [(start + step) % self._ring for step in range(count)]
 
     def is_full(self, token: int) -> bool:
-        """Whether a token of the ring attends to as many tokens as were verified, or to none."""
-        return not self.case.growth or token == self._ring - 1
+        """Whether a token of the ring is the last of a run over which caches grow."""
+        return self.case.growth is not None and token == self._ring - 1
 
     def places(self, token: int) -> list[tuple[int, int, int]]:
         """(class, buffer of the class, turn in it) for each layer of a token of the ring."""
@@ -103,7 +103,7 @@ class TokenRunner:
         self._attention = _build_attention(space, job)
         self._tokens: dict[int, list[Launch]] = {}
         self._touched: set[tuple[int, int]] = set()
-        self._digest: str | None = None
+        self._full: str | None = None
         self.bytes_per_call = space.case.bytes_moved
 
     def run(self, calls: int) -> None:
@@ -114,15 +114,16 @@ class TokenRunner:
         tokens = self._space.next_tokens(calls)
         leg = make_leg(calls, self._space.backend.time(self._launches(tokens)))
         if self._space.is_full(tokens[-1]):
-            self._digest = self._digest_outputs()
+            self._full = self._digest_outputs()
         return leg
 
     def output_digest(self) -> str | None:
-        """Of the outputs of the last timed run that ended with what was verified.
+        """Of the last outputs; where caches grow, of the last run that ended with full ones.
 
-        Where caches grow those are the long runs: others end at contexts of their own.
+        Attention was verified to full caches: the long runs end so, others at contexts of their
+        own.
         """
-        return self._digest
+        return self._full if self._space.case.growth else self._digest_outputs()
 
     def state(self) -> GpuState | None:
         return self._space.backend.state()
