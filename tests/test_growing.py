@@ -211,7 +211,7 @@ def test_token_by_token_a_cache_grows(arm: str, monkeypatch: pytest.MonkeyPatch)
     assert kinds == set(range(2 + stages))
 
 
-def test_ranges_are_those_of_each_context() -> None:
+def test_ranges_are_those_of_each_context(monkeypatch: pytest.MonkeyPatch) -> None:
     """A range is at least 16 tokens here: a second one, and with it a merge, begins at 17."""
     token = make_token(MODEL, "f16", "f16", Growth(context=14, lengths=(1, 4)))
     calls = make_job("splitkv+block1", token).attention
@@ -221,14 +221,22 @@ def test_ranges_are_those_of_each_context() -> None:
     assert found[17] == ["attn_splitkv", "attn_merge"]
     assert [call.ranges.splits for call in calls.calls] == [1, 1, 2, 2]
     assert [call.stages[0].workgroups for call in calls.calls] == [2, 2, 4, 4]
+    space = make_space(token)
+    seen = record(space, monkeypatch)
+    make_runner(space, "splitkv+block1").run(4)
+    partial = [launch.args[4] for launch in seen[0] if len(launch.args) == 18]
+    assert {memory.size for memory in partial} == {4 * 2 * 4 * (32 + 2)}  # two ranges of four heads
 
 
 def test_attention_by_itself_stays_at_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
     space = make_space(split_token(TOKEN)[1])
-    runner = make_runner(space)
+    runner = make_runner(space, "splitkv+splits1")
     seen = record(space, monkeypatch)
-    runner.run(3)
-    assert {int(launch.args[6]) for launch in seen[0]} == {24}
+    runner.run(2)
+    runner.run(1)
+    launches = [launch for launches in seen for launch in launches]
+    assert {int(launch.args[6]) for launch in launches} == {24}
+    assert len({int(launch.args[11]) for launch in launches}) == 6  # two layers, three copies
 
 
 def verified_digest(token: Token, attention: str) -> str:
