@@ -217,10 +217,12 @@ def _special_rows(case: Attention, side: str, seed: int) -> Rows:
         scale = np.exp2(-(np.arange(math.prod(shape[:2]) * groups) % 5)).astype(np.float32)
         quants = (count * 37 % 255 - 127).astype(np.int8)
         return quant.pack(kind, scale.reshape(*shape[:2], groups), quants)
-    # The largest of bf16 would overflow where it is multiplied by 127; subnormals of bf16 are
-    # subnormal as FP32 too, and a device may flush those.
+    # The largest of bf16 would overflow where it is multiplied by 127, or summed over all tokens
+    # before the dominating one is met; subnormals of bf16 are subnormal as FP32 too, and a device
+    # may flush those.
+    large = 2.0 ** min(119, 127 - case.context.bit_length())
     values = [0.0, 1.0, 2.0**-13, 2.0**-14]
-    values += [2.0**-24, 1023 * 2.0**-24, 65504.0] if kind == "f16" else [2.0**-126, 2.0**119]
+    values += [2.0**-24, 1023 * 2.0**-24, 65504.0] if kind == "f16" else [2.0**-126, large]
     both = np.array([sign * value for value in values for sign in (1, -1)], np.float32)
     return quant.quantise(kind, both[(count + count // dim + seed) % len(both)])
 

@@ -98,6 +98,14 @@ def test_scores_of_random_operands_resolve_one_element() -> None:
     assert set(failed(make("kq"), off)) >= {"exact", "random"}
 
 
+@pytest.mark.parametrize("context", [300, 70_000])
+def test_the_values_of_all_tokens_can_be_summed(context: int) -> None:
+    """An online softmax may have added every token's row before it meets the dominating one."""
+    case = make(context=context, heads=1, kv_heads=1, head_dim=32, v_dim=32, v_type="bf16")
+    trial = next(trial for trial in trials(case, 3) if trial.name == "last token")
+    assert np.isfinite(np.abs(rows(case, trial, "v")).sum(0).astype(np.float32)).all()
+
+
 def test_nan_is_never_right() -> None:
     for op in ("kq", "av", "attention"):
         bad = failed(make(op), lambda c, t: right(c, t) * np.nan)
