@@ -24,7 +24,7 @@ _MOST_SUMS = 16
 """Sums that a lane group makes at once: tokens in flight times heads."""
 _MOST_PRIVATE = 16384
 """Floats that a CPU's work-item keeps of q, or of sums: 64 KB of its cache."""
-_FEW_SHARE, _FEW_SHARE_LONG, _LONG = 2, 4, 1024
+_FEW_SHARE, _FEW_SHARE_LONG, _LONG = 2, 4, 2048
 """Query heads of a KV head that are few to a CPU, in caches of fewer and of so many tokens."""
 _TILE = 64
 _PER_UNIT = 8
