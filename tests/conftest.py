@@ -21,6 +21,7 @@ from gemvbench.device import DeviceInfo
 from gemvbench.folders import HOME
 from gemvbench.messages import Message, Request
 
+os.environ["COLUMNS"] = "120"  # the width of a pipe, which pytest's workers set to another
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = "512x64"
 SPEED: dict[str, Any] = {"gbps": 0.02, "noise": 0.002, "offset": 0.001}

@@ -26,7 +26,7 @@ def set_up_lines() -> list[str]:
 def test_readme_has_two_set_up_lines() -> None:
     first, second = set_up_lines()
     assert re.search(r"&& \.venv/bin/gemvbench ab --arm pack2$", first)
-    assert re.search(r"&& \.venv/bin/pytest$", second)
+    assert re.search(r"&& \.venv/bin/pytest -n 2$", second)
 
 
 def test_ci_runs_the_second_line() -> None:
