@@ -74,15 +74,16 @@ def test_attention_has_a_row_and_the_parts_add_up(
     assert [call["context"] for call in first["choices"][0]["outcome"]["calls"]] == [*range(21, 57)]
 
 
-def test_time_grows_with_the_cache(gemvbench: Run) -> None:
+def test_time_grows_with_the_cache(gemvbench: Run, script: Write) -> None:
     """A token takes the time of its own context, not of the longest."""
-    words = ("--arm", "pack2", "--lengths", "1,400")
+    script([QUIET])
+    words = ("--arm", "pack2", "--lengths", "1,100")
     found = decode(gemvbench, *words, context=1).json["tokens"][0]
     row = 3 * 2 * 32 * 2 / 0.02e9  # seconds by which three layers take longer with each token
     linear = sum(
         p["result"]["seconds_per_call"] for p in found["parts"] if p["name"] != "attention"
     )
-    assert found["seconds"] - linear == pytest.approx(202 * row, rel=0.05)
+    assert found["seconds"] - linear == pytest.approx(52 * row, rel=0.1)
 
 
 def test_arms_of_attention_are_compared_in_a_token(gemvbench: Run, script: Write) -> None:
