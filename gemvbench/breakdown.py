@@ -100,6 +100,8 @@ def _part(summary: Summary, part: Token, whole: Result) -> Part:
 def _launch_count(summary: Summary, case: Token, arm: str) -> int:
     """By what was built; an arm that has no launches here counts one for each layer."""
     (outcome,) = [c.outcome for c in summary.views[case.id].choices if c.label == arm]
+    if isinstance(outcome, TokenArm) and outcome.whole:
+        return 1
     counts = outcome.launches if isinstance(outcome, TokenArm) else {}
     return sum(own.times * counts.get(own.name, 1) for own in case.classes)
 

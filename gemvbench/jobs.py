@@ -90,7 +90,7 @@ def short_digest(data: bytes) -> str:
 def _source_digest(job: Job | None) -> str:
     """Of all that a job builds; "" where nothing is built."""
     if isinstance(job, TokenJob):
-        parts = (*job.layers, *([job.attention] if job.attention else []))
+        parts = (*job.layers, job.whole, job.attention)
         return short_digest(" ".join(map(_source_digest, parts)).encode())
     if isinstance(job, AttentionJob):
         return short_digest(f"{job.stages} {job.ranges}\n{job.text}".encode())
@@ -129,7 +129,11 @@ def _token_job(outcome: TokenArm, label: str, device: DeviceInfo) -> TokenJob:
             attention = msgspec.structs.replace(job, calls=outcome.calls)
         elif isinstance(job, DeviceJob):
             layers.append(job)
-    return TokenJob(arm=label, device=device.id, layers=tuple(layers), attention=attention)
+    whole = _device_job(outcome.whole, label, device) if outcome.whole else None
+    assert not isinstance(whole, LibraryJob)
+    return TokenJob(
+        arm=label, device=device.id, layers=tuple(layers), whole=whole, attention=attention
+    )
 
 
 def _attention_job(
@@ -157,6 +161,7 @@ def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> Devic
         workgroup_size=outcome.workgroup_size,
         accumulate=int(outcome.constant("ACC") or 32),
         extra=outcome.extra,
+        local_bytes=outcome.local_bytes,
     )
 
 

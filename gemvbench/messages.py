@@ -28,6 +28,8 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     accumulate: int = 32
     extra: int = 0
     """Planted rows that it reads behind the last."""
+    local_bytes: int = 0
+    """Shared memory of a workgroup beside what the text declares."""
     read_bytes: int = 0
     """How much of each pool a bare read reads; 0 for all of it."""
 
@@ -52,6 +54,7 @@ class LibraryJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     workgroup_size: int = 1
     accumulate: int = 32
     extra: int = 0
+    local_bytes: int = 0
 
 
 class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -75,6 +78,8 @@ class TokenJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     device: str
     layers: tuple[KernelJob | LibraryJob, ...]
     """Of the linear classes."""
+    whole: KernelJob | None = None
+    """All layers in one launch; `layers` are then what its outputs are verified by."""
     attention: AttentionJob | None = None
     """None where a token has none, and where it is left out: by launches without work."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -33,6 +34,8 @@ class TokenArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     layers: tuple[LayerArm, ...]
     calls: tuple[Call, ...] = ()
     """Of attention, for each context of the case."""
+    whole: Specialization | None = None
+    """What computes all layers in one launch, where the arm does."""
 
     @property
     def launches(self) -> dict[str, int]:
@@ -58,6 +61,8 @@ def specialize_token(
 
     No other arm steps in: a token by two arms would be neither's number.
     """
+    if arm.family == "bulk" and case.attention is not None:
+        return Declined(arm.name, "its one launch for a token has no place for attention")
     layers: list[LayerArm] = []
     calls: tuple[Call, ...] = ()
     for own in case.classes:
@@ -74,7 +79,15 @@ def specialize_token(
         layers.append(LayerArm(own.name, outcome))
         if isinstance(own.layer, Attention):
             calls = _calls(resolve(wanted, own.layer, device), case, device)
-    return TokenArm(arm=arm.name, layers=tuple(layers), calls=calls)
+    whole = _whole([layer.outcome for layer in layers]) if arm.family == "bulk" else None
+    return TokenArm(arm=arm.name, layers=tuple(layers), calls=calls, whole=whole)
+
+
+def _whole(outcomes: Sequence[DeviceOutcome]) -> Specialization:
+    """The layer with the longest x, as a launch for all: the same sums, bit for bit."""
+    built = [outcome for outcome in outcomes if isinstance(outcome, Specialization)]
+    longest = max(built, key=lambda outcome: outcome.local_bytes)
+    return msgspec.structs.replace(longest, entry="token_bulk")
 
 
 def _calls(arm: Arm, case: Token, device: DeviceInfo) -> tuple[Call, ...]:

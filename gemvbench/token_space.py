@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+
+import numpy as np
 
 from gemvbench import oracle
 from gemvbench.attention_case import Attention
@@ -12,7 +15,17 @@ from gemvbench.backend.base import Backend, Buffer, Kernel, Launch
 from gemvbench.case import Gemv
 from gemvbench.errors import CompileError
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import DeviceJob, Job, Layout, Leg, LibraryJob, TokenJob, TokenLayout
+from gemvbench.layer_table import layer_table
+from gemvbench.messages import (
+    DeviceJob,
+    Job,
+    KernelJob,
+    Layout,
+    Leg,
+    LibraryJob,
+    TokenJob,
+    TokenLayout,
+)
 from gemvbench.models import ATTENTION
 from gemvbench.runners import Runner, build_kernel, make_leg
 from gemvbench.token_case import Token
@@ -52,6 +65,8 @@ class TokenSpace:
             CompileError: with the class and the compiler's log.
         """
         assert isinstance(job, TokenJob)
+        if job.whole is not None:
+            return WholeTokenRunner(self, build_kernel(self.backend, job.whole), job.whole)
         kernels: dict[tuple[str, str], Kernel] = {}
         for operation, layer in zip(self.case.operations, job.layers, strict=True):
             try:
@@ -95,12 +110,11 @@ class TokenSpace:
             yield from shelf
 
 
-class TokenRunner:
+class _Runner(ABC):
     """One call is one token: all layers in order, each waiting for the one before."""
 
-    def __init__(self, space: TokenSpace, kernels: list[Kernel], job: TokenJob) -> None:
-        self._space, self._kernels, self._job = space, kernels, job
-        self._attention = _build_attention(space, job)
+    def __init__(self, space: TokenSpace) -> None:
+        self._space = space
         self._tokens: dict[int, list[Launch]] = {}
         self._touched: set[tuple[int, int]] = set()
         self._full: str | None = None
@@ -147,9 +161,25 @@ class TokenRunner:
     def _token(self, token: int) -> list[Launch]:
         """The same objects each time a token comes again, so that the period can be seen."""
         if token not in self._tokens:
-            places = self._space.places(token)
-            self._tokens[token] = [x for at in places for x in self._layer(token, *at)]
+            self._tokens[token] = self._make_token(token)
         return self._tokens[token]
+
+    @abstractmethod
+    def _make_token(self, token: int) -> list[Launch]:
+        """The launches of a token of the ring."""
+
+
+class TokenRunner(_Runner):
+    """A launch for each layer, and those of attention."""
+
+    def __init__(self, space: TokenSpace, kernels: list[Kernel], job: TokenJob) -> None:
+        super().__init__(space)
+        self._kernels, self._job = kernels, job
+        self._attention = _build_attention(space, job)
+
+    def _make_token(self, token: int) -> list[Launch]:
+        places = self._space.places(token)
+        return [x for at in places for x in self._layer(token, *at)]
 
     def _layer(self, token: int, place: int, chunk: int, turn: int) -> list[Launch]:
         space = self._space.shelves[place][chunk]
@@ -162,6 +192,26 @@ class TokenRunner:
         call = calls[token % len(calls)]
         kinds = range(place, place + len(call.stages))  # the last of the classes
         return self._attention[chunk].launches(turn, call, kinds)
+
+
+class WholeTokenRunner(_Runner):
+    """One launch for all layers of a token; it takes them from a table in device memory."""
+
+    def __init__(self, space: TokenSpace, kernel: Kernel, job: KernelJob) -> None:
+        super().__init__(space)
+        self._kernel, self._job = kernel, job
+        self._arrived = space.backend.upload(np.zeros(1, np.uint64))
+
+    def _make_token(self, token: int) -> list[Launch]:
+        layers = []
+        for place, chunk, turn in self._space.places(token):
+            own = self._space.shelves[place][chunk]
+            assert isinstance(own, Workspace)
+            layers.append((*own.addresses(turn), own.case.k, own.case.n))
+        table = layer_table(layers, self._job.workgroups)
+        args = (self._space.backend.upload(table), np.uint32(len(table)), self._arrived)
+        job = self._job
+        return [Launch(self._kernel, job.workgroups, job.workgroup_size, args, 0, job.local_bytes)]
 
 
 def _make_space(

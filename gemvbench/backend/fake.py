@@ -103,6 +103,9 @@ class FakeBackend:
     def download(self, buffer: Memory, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         return buffer.read(offset, dtype, count).copy()
 
+    def address(self, buffer: Memory) -> int:
+        raise CompileError("the fake has no addresses of device memory")
+
     def fill(self, buffer: Memory, pattern: int, size: int) -> None:
         buffer.write(0, np.full(size // 4, pattern, np.uint32))
 

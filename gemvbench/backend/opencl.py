@@ -112,6 +112,9 @@ class OpenCLBackend:
         cl.enqueue_copy(self._queue, array, buffer, src_offset=offset)
         return array
 
+    def address(self, buffer: Buffer) -> int:
+        raise CompileError("OpenCL gives no addresses of device memory")
+
     def fill(self, buffer: Buffer, pattern: int, size: int) -> None:
         cl.enqueue_fill_buffer(self._queue, buffer, np.array(pattern, np.uint32), 0, size)
         self._queue.finish()

@@ -21,9 +21,10 @@ from gemvbench.errors import UserError
 from gemvbench.jobs import choose
 from gemvbench.messages import TokenJob, Verified, Verify
 from gemvbench.models import Heads, Model, Operation
+from gemvbench.runners import Runner
 from gemvbench.token_case import Growth, Token, make_token, split_token
 from gemvbench.token_plan import plan_token
-from gemvbench.token_space import TokenRunner, TokenSpace
+from gemvbench.token_space import TokenSpace
 from gemvbench.verify import Verifier
 
 pytestmark = pytest.mark.cuda
@@ -105,14 +106,12 @@ def test_cublas_passes_every_check(info: Any, shape: tuple[int, int], kind: str)
 
 def make_runner(
     info: Any, arm: str, token: Token = TOKEN, attention: str = "auto", *, graphs: bool = True
-) -> TokenRunner:
+) -> Runner:
     space = TokenSpace(make_backend(info, graphs=graphs), token, plan_token(token, info), 3, 0)
     space.fill()
     _, job = choose(parse_arm(arm), arm, token, info, parse_arm(attention))
     assert isinstance(job, TokenJob)
-    runner = space.make_runner(job)
-    assert isinstance(runner, TokenRunner)
-    return runner
+    return space.make_runner(job)
 
 
 def verified_digest(info: Any, token: Token, arm: str, attention: str = "auto") -> str:
@@ -132,17 +131,30 @@ def verified_digest(info: Any, token: Token, arm: str, attention: str = "auto") 
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("arm", ["pack3", "cublas"])
+@pytest.mark.parametrize("arm", ["pack3", "cublas", "bulk"])
 def test_a_token_computes_what_was_verified(info: Any, arm: str, graphs: bool) -> None:
-    if arm == "cublas" and "cublas" not in info.capabilities:
-        pytest.skip("no cuBLAS here")
+    needs = {"cublas": "cublas", "bulk": "bulk_copy"}.get(arm)
+    if needs and needs not in info.capabilities:
+        pytest.skip(f"no {needs} here")
     wanted = verified_digest(info, TOKEN, arm)
     runner = make_runner(info, arm, graphs=graphs)
     for calls in (1, 3, 40):
         leg = runner.time(calls)
         assert runner.output_digest() == wanted
         assert leg.timeline > 0
-        assert leg.queued_ahead == (graphs or calls * len(TOKEN.order) <= 512)
+        launches = 1 if arm == "bulk" else len(TOKEN.order)
+        assert leg.queued_ahead == (graphs or calls * launches <= 512)
+
+
+def test_a_token_in_one_launch_runs_a_hundred_times_and_more(info: Any) -> None:
+    """Every run is right, and no barrier in it waits for ever."""
+    if "bulk_copy" not in info.capabilities:
+        pytest.skip("no bulk_copy here")
+    wanted = verified_digest(info, TOKEN, "bulk")
+    runner = make_runner(info, "bulk")
+    for _ in range(100):
+        runner.time(3)
+        assert runner.output_digest() == wanted
 
 
 @pytest.mark.parametrize("graphs", [True, False])
