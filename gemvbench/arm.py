@@ -83,6 +83,12 @@ FAMILIES: dict[str, Family] = {
         languages=("opencl",),
         cpu_only=True,
     ),
+    "bulk": Family(
+        summary="rows copied in bulk into shared memory; in decode a token is one launch (sm_90)",
+        file="bulk",
+        entry="gemv_bulk",
+        languages=("cuda",),
+    ),
     "frozen": Family(
         summary="the reference kernel that never changes; history is measured against it",
         file="frozen",

@@ -17,15 +17,21 @@ def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
     """What `arm` really gets for `case` on `device`. Pure; opens nothing."""
     if not isinstance(case, Attention):
         return ladder.specialize(arm, case, device)
+    chosen = specialize_attention(resolve(arm, case, device), case, device)
     if arm.family != AUTO:
-        return specialize_attention(arm, case, device)
-    best = msgspec.structs.replace(recommend_attention(case), revision=arm.revision)
-    chosen = specialize_attention(best, case, device)
-    return as_auto(arm, chosen, f"the rule for {case.op} on this shape")
+        return chosen
+    return as_auto(arm, chosen, f"the rule for {case.op} on this shape and a {device.kind}")
+
+
+def resolve(arm: Arm, case: Single, device: DeviceInfo) -> Arm:
+    """The arm itself, or what `auto` stands for."""
+    if arm.family != AUTO:
+        return arm
+    return msgspec.structs.replace(recommend(case, device), revision=arm.revision)
 
 
 def recommend(case: Single, device: DeviceInfo) -> Arm:
     """The arm that `auto` stands for."""
     if isinstance(case, Attention):
-        return recommend_attention(case)
+        return recommend_attention(case, device)
     return ladder.recommend(case, device)

@@ -20,6 +20,12 @@ from gemvbench.stages import Ranges, Stage
 BLOCKS = (64, 128, 256, 512)
 _X_CACHE_MOST = 16384
 
+BULK = {"GROUPS": 3, "STAGES": 6, "STAGE_BYTES": 30720}
+BULK_ROWS = 3
+"""The ring of family `bulk`, as measured best on an H200 (docs/kernels.md)."""
+_STATIC_LOCAL = 1024
+"""Shared memory of its barriers and sums, with room."""
+
 Constants = dict[str, int | str]
 
 
@@ -48,6 +54,8 @@ class Specialization(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     revision: str | None = None
     user_file: bool = False
+    local_bytes: int = 0
+    """Shared memory that a workgroup asks for at launch, beside what its text declares."""
     stages: tuple[Stage, ...] = ()
     """All launches of a call, where it has several kinds; `entry` is the first one's."""
     ranges: Ranges | None = None
@@ -108,6 +116,8 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
         return _specialize_row(arm, case, device)
     if arm.family == "cpu":
         return _specialize_cpu(arm, case, device)
+    if arm.family == "bulk":
+        return _specialize_bulk(arm, case, device)
     return _build(arm, case, device, {}, workgroups=case.n, workgroup_size=128, steps=())
 
 
@@ -185,6 +195,8 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"{arm.asked('extra')} per mille of {case.n} rows is less than half a row"
     if extra > case.spare:
         return f"it reads {extra} rows behind the last, and the case has {case.spare} spare ones"
+    if arm.family == "bulk" and (reason := _no_bulk(case, device)):
+        return reason
     block = arm.value("block") if arm.family == "row" else 1
     if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
@@ -244,6 +256,41 @@ def _specialize_cpu(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
         workgroup_size=1,
         steps=tuple(steps),
     )
+
+
+def _no_bulk(case: Gemv, device: DeviceInfo) -> str | None:
+    if "bulk_copy" not in device.capabilities:
+        return f"{device.id} has no bulk copies into shared memory, which came with sm_90"
+    if case.x == "f32":
+        return "family bulk multiplies 16-bit x"
+    if reason := _misfit(3, case):
+        return f"{reason}, and bulk copies are of 16 bytes"
+    wanted = bulk_local_bytes(case.k) + _STATIC_LOCAL
+    if wanted > device.local_bytes:
+        return (
+            f"it needs {wanted} bytes of shared memory for rows of {case.k}, and {device.id} "
+            f"has {device.local_bytes}"
+        )
+    return None
+
+
+def bulk_local_bytes(k: int) -> int:
+    """The ring, and x behind it."""
+    return BULK["STAGES"] * BULK["STAGE_BYTES"] + 2 * k
+
+
+def _specialize_bulk(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
+    """A workgroup of a producer's warp and the groups on every compute unit."""
+    built = _build(
+        arm,
+        case,
+        device,
+        {**BULK, "X_BYTES": 2 * case.k},
+        workgroups=device.compute_units,
+        workgroup_size=32 + 128 * BULK["GROUPS"],
+        steps=(),
+    )
+    return msgspec.structs.replace(built, local_bytes=bulk_local_bytes(case.k))
 
 
 def _planted(arm: Arm, case: Gemv) -> Constants:

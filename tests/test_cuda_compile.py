@@ -7,6 +7,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from gemvbench.arm import FAMILIES, Arm
@@ -84,6 +85,23 @@ def row_text(**constants: int | str) -> str:
     return text("gemv.cu", **(defaults | {"ACC": 32} | constants))
 
 
+def bulk_texts(architecture: str) -> set[str]:
+    """Family `bulk` for all types and a short and a long x; none before sm_90."""
+    able = ("bulk_copy",) if int(architecture[3:]) >= 90 else ()
+    device = msgspec.structs.replace(GPU, capabilities=able, local_bytes=227 << 10)
+    cases = [
+        Gemv(k=k, n=64, w=w, x=x) for k in (4096, 17408) for w in WEIGHT_TYPES for x in WEIGHT_TYPES
+    ]
+    specs = [specialize(Arm(family="bulk"), case, device) for case in cases]
+    return {kernel_text(spec) for spec in specs if isinstance(spec, Specialization)}
+
+
+def test_bulk_is_compiled_where_it_runs():
+    assert {a: len(bulk_texts(a)) for a in ARCHITECTURES} == {
+        "sm_75": 0, "sm_80": 0, "sm_90": 8, "sm_100": 8, "sm_120": 8,
+    }  # fmt: skip
+
+
 def test_matrix_holds_every_axis_value():
     texts = family_texts("row")
     for constant, values in {
@@ -111,7 +129,7 @@ def test_matrix_holds_every_axis_value():
 def test_every_arm_compiles(architecture):
     cuda = [name for name, family in FAMILIES.items() if "gemv" in family.operations]
     cuda = [name for name in cuda if "cuda" in FAMILIES[name].languages]
-    texts = set().union(*map(family_texts, cuda)) | helper_texts()
+    texts = set().union(*map(family_texts, cuda)) | helper_texts() | bulk_texts(architecture)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         cubins = pool.map(lambda text: nvrtc.compile_cubin(text, architecture), texts)
         assert all(cubin.startswith(b"\x7fELF") for cubin in cubins)

@@ -143,6 +143,9 @@ class CudaBackend:
         start = buffer.ptr
         self._copy(start + target, start + source, size, runtime.memcpyDeviceToDevice)
 
+    def address(self, buffer: Buffer) -> int:
+        return int(buffer.ptr)
+
     def run(self, launches: Sequence[Launch]) -> None:
         self._device.use()
         for launch in launches:
@@ -282,7 +285,13 @@ class _Gate:
 
 def _enqueue(launch: Launch, stream: Stream) -> None:
     """CuPy passes a MemoryPointer as its address and a NumPy scalar as its own bytes."""
-    launch.kernel.handle((launch.workgroups,), (launch.workgroup_size,), launch.args, stream=stream)
+    function, local = launch.kernel.handle, launch.local_bytes
+    if local:
+        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, local)
+        driver.check_status(int(result))
+    grid, block = (launch.workgroups,), (launch.workgroup_size,)
+    function(grid, block, launch.args, shared_mem=local, stream=stream)
 
 
 def _capture(launches: Sequence[Launch], stream: Stream) -> Any:
@@ -302,12 +311,13 @@ def _capture(launches: Sequence[Launch], stream: Stream) -> Any:
 
 def _key(launch: Launch) -> bytes:
     """All that decides what a launch does."""
-    geometry = launch.kernel.handle.ptr, launch.workgroups, launch.workgroup_size
+    size = launch.workgroup_size, launch.local_bytes
+    geometry = launch.kernel.handle.ptr, launch.workgroups, *size
     args = [
         struct.pack("Q", arg.ptr) if isinstance(arg, MemoryPointer) else arg.tobytes()
         for arg in launch.args
     ]
-    return struct.pack("QQQ", *geometry) + b"".join(args)
+    return struct.pack("QQQQ", *geometry) + b"".join(args)
 
 
 def _load_module(cubin: bytes) -> Module:

@@ -58,10 +58,12 @@ def prepare(
     arms: Sequence[Arm],
     settings: Settings,
     choose: CaseChooser | None = None,
+    attention: Sequence[Arm] = (),
 ) -> Setup:
     """Devices, cases and specialised arms of a run; the first arm is the baseline.
 
-    Without `choose` the cases are shapes, from the options of `ab`.
+    Without `choose` the cases are shapes, from the options of `ab`. `attention` has what attends
+    in the token of each arm.
 
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
@@ -74,7 +76,7 @@ def prepare(
         cases: Sequence[Case] = with_spare_rows(choose_cases(options, device), arms)
     else:
         cases = choose(options, device)
-    entrants = make_entrants(arms, device, devices)
+    entrants = make_entrants(arms, device, devices, attention)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)
     used = {entrant.device.id: entrant.device for entrant in entrants}
