@@ -162,6 +162,7 @@ def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> Devic
         accumulate=int(outcome.constant("ACC") or 32),
         extra=outcome.extra,
         local_bytes=outcome.local_bytes,
+        is_dependent=bool(outcome.constant("DEPENDENT")),
     )
 
 

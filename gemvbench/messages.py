@@ -30,6 +30,8 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Planted rows that it reads behind the last."""
     local_bytes: int = 0
     """Shared memory of a workgroup beside what the text declares."""
+    is_dependent: bool = False
+    """Its launch may overlap the one before it."""
     read_bytes: int = 0
     """How much of each pool a bare read reads; 0 for all of it."""
 
@@ -55,6 +57,7 @@ class LibraryJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     accumulate: int = 32
     extra: int = 0
     local_bytes: int = 0
+    is_dependent: bool = False
 
 
 class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -106,7 +106,8 @@ class Workspace:
     def launch(self, kernel: Kernel, job: DeviceJob, turn: int, kind: int = 0) -> Launch:
         """One launch on the weights of a turn."""
         args = self._turn_args[turn]
-        return Launch(kernel, job.workgroups, job.workgroup_size, args, kind, job.local_bytes)
+        size = job.workgroup_size
+        return Launch(kernel, job.workgroups, size, args, kind, job.local_bytes, job.is_dependent)
 
     def addresses(self, turn: int) -> tuple[int, int, int]:
         """Where w, x and y of a turn lie on the device."""

@@ -18,8 +18,8 @@ from gemvbench.errors import Exit, UserError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 # Numbers of cudaError_t.
-_BULK_COPY_MAJOR = 9
-"""Compute capability from which cp.async.bulk and transaction barriers are there."""
+_HOPPER = 9
+"""Compute capability from which blocks form clusters, copy in bulk, and launches may overlap."""
 OUT_OF_MEMORY = 2
 _DRIVER_TOO_OLD = 35
 _UNAVAILABLE = 46
@@ -177,8 +177,8 @@ def _describe(runtime: Any, driver: Any, ordinal: int, notes: tuple[str, ...]) -
 
 def _capabilities(major: int) -> tuple[str, ...]:
     found = ["half_arithmetic"]
-    if major >= _BULK_COPY_MAJOR:
-        found.append("bulk_copy")
+    if major >= _HOPPER:
+        found += ["bulk_copy", "clusters", "dependent_launch"]
     if load_cublas() is not None:
         found.append("cublas")
     return tuple(found)
