@@ -18,7 +18,7 @@ DEVICES = ("cuda0", "nvcl0", "pocl", "intel")
 NARROWED = "GEMVBENCH_BENCH_DEVICES"
 """Environment variable that leaves some of the devices present out: "pocl" or "cuda0,nvcl0"."""
 
-USAGE = 2
+USAGE, NO_DEVICE = 2, 4
 _FAILED = "failed"
 TIMEOUT = 900.0
 """Seconds for everything that one class measures on one device."""
@@ -39,7 +39,7 @@ def answer(*words: str, timeout: float = TIMEOUT) -> Any:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
     )
-    if done.returncode == USAGE:
+    if done.returncode == USAGE or (done.returncode == NO_DEVICE and words == ("devices",)):
         raise NotHereError(done.stderr[-500:])
     try:
         return json.loads(done.stdout)
@@ -53,7 +53,7 @@ def kinds() -> dict[str, str]:
     """ "cpu" or "gpu" by the id of every device that is to be measured here."""
     try:
         found = {device["id"]: device["kind"] for device in answer("devices")}
-    except (NotHereError, RuntimeError):
+    except NotHereError:
         return {}
     narrowed = os.environ.get(NARROWED)
     wanted = narrowed.split(",") if narrowed else DEVICES

@@ -83,6 +83,24 @@ FAMILIES: dict[str, Family] = {
         languages=("opencl",),
         cpu_only=True,
     ),
+    "flight": Family(
+        summary="rows by 16-byte loads, a number of them in flight; for CUDA",
+        file="flight",
+        entry="gemv_flight",
+        axes={
+            "ahead": (AUTO_VALUE, 1, 2, 3, 4, 5, 6, 8),
+            "block": (AUTO_VALUE, 64, 128, 256, 512),
+            "cluster": (1, 2, 4, 8),
+            "dependent": (0, 1),
+        },
+        languages=("cuda",),
+    ),
+    "bulk": Family(
+        summary="rows copied in bulk into shared memory; in decode a token is one launch (sm_90)",
+        file="bulk",
+        entry="gemv_bulk",
+        languages=("cuda",),
+    ),
     "frozen": Family(
         summary="the reference kernel that never changes; history is measured against it",
         file="frozen",

@@ -24,6 +24,8 @@ _MOST_SUMS = 16
 """Sums that a lane group makes at once: tokens in flight times heads."""
 _MOST_PRIVATE = 16384
 """Floats that a CPU's work-item keeps of q, or of sums: 64 KB of its cache."""
+_FEW_SHARE, _FEW_SHARE_LONG, _LONG = 2, 4, 2048
+"""Query heads of a KV head that are few to a CPU, in caches of fewer and of so many tokens."""
 _TILE = 64
 _PER_UNIT = 8
 """Workgroups for each compute unit, where there are tokens enough."""
@@ -84,17 +86,32 @@ def specialize_attention(
     )
 
 
-def recommend_attention(case: Attention) -> Arm:
-    """The arm the project recommends, `auto`: a rule by operation and shape.
+def recommend_attention(case: Attention, device: DeviceInfo) -> Arm:
+    """The arm the project recommends, `auto`: a rule by operation, shape and kind of device.
 
-    One pass over the cache where the operation allows it; a row read once for all its heads
-    where heads share; otherwise the order in which the rows lie.
+    A GPU goes over the cache in one pass where the operation allows it; else it reads a row once
+    for all its heads where heads share, and rows in the order in which they lie where not.
     """
+    if device.is_cpu:
+        return _recommend_for_cpu(case)
     if case.op == "attention":
         return Arm(family="splitkv")
     if case.ratio > 1:
         return Arm(family="gqa")
     return Arm(family="token_major" if case.layout == "tkd" else "per_head")
+
+
+def _recommend_for_cpu(case: Attention) -> Arm:
+    """As measured on two runtimes (docs/kernels.md): a CPU had rather read in order.
+
+    A row that few heads share may be read again for each of them.
+    """
+    few = _FEW_SHARE_LONG if case.context >= _LONG else _FEW_SHARE
+    if case.layout == "tkd" and case.ratio <= few:
+        return Arm(family="token_major")
+    if case.ratio > 1:
+        return Arm(family="gqa")
+    return Arm(family="splitkv" if case.op == "attention" else "per_head")
 
 
 def _declines(arm: Arm, case: Attention, device: DeviceInfo, block: int) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from gemvbench.filling import copy_turns, fill_values
 from gemvbench.gpu_state import GpuState
 from gemvbench.messages import AttentionJob, Job, Layout, Leg
 from gemvbench.runners import Runner, make_leg
-from gemvbench.stages import Ranges
+from gemvbench.stages import Call
 
 ARGUMENTS = 18
 """Of every attention entry: see `AttentionSpace.arguments`."""
@@ -142,13 +144,13 @@ class AttentionSpace:
         self._next_turn = (start + calls) % size
         return [turn % size for turn in range(start, start + calls)]
 
-    def arguments(self, turn: int, partial: Buffer, ranges: Ranges) -> tuple[Any, ...]:
+    def arguments(self, turn: int, partial: Buffer, call: Call) -> tuple[Any, ...]:
         """What every stage gets (docs/kernels.md). Offsets and strides are in bytes."""
-        case = self.case
+        case, ranges = self.case, call.ranges
         start = self._lead + turn * self.layout.stride
         k = case.strides(case.k_type, case.head_dim, case.tokens_stored)
         v = case.strides(case.v_type, case.v_size, case.tokens_stored)
-        counts = (case.context, ranges.k_chunk, ranges.v_chunk, ranges.splits, case.score_stride)
+        counts = (call.context, ranges.k_chunk, ranges.v_chunk, ranges.splits, case.score_stride)
         return (
             self.pool,
             self.pool,
@@ -161,15 +163,41 @@ class AttentionSpace:
             np.float32(self.scale),
         )
 
-    def partial_results(self, ranges: Ranges) -> Buffer:
+    def partial_results(self, splits: int) -> Buffer:
         """Room for the sums of all ranges, with maximum and sum of each; nothing for one."""
-        if ranges.splits == 1:
+        if splits == 1:
             return self._out
-        return self.backend.alloc(4 * ranges.splits * self.case.heads * (self.case.v_size + 2))
+        return self.backend.alloc(4 * splits * self.case.heads * (self.case.v_size + 2))
 
     def _all_scores(self) -> NDArray[np.float32]:
         flat = self.backend.download(self._scores, np.float32, self._score_bytes // 4)
         return flat.reshape(self.case.heads, self.case.score_stride)
+
+
+class AttentionCalls:
+    """An arm's kernels, with room for the partial results of its calls on one space.
+
+    Raises:
+        CompileError: with the compiler's log.
+    """
+
+    def __init__(self, space: AttentionSpace, job: AttentionJob) -> None:
+        self._space = space
+        stages = [*job.stages, *(stage for call in job.calls for stage in call.stages)]
+        self._kernels = {
+            entry: _compile(space.backend, job, entry)
+            for entry in dict.fromkeys(stage.entry for stage in stages)
+        }
+        ranges = [job.ranges, *(call.ranges for call in job.calls)]
+        self._partial = space.partial_results(max(each.splits for each in ranges))
+
+    def launches(self, turn: int, call: Call, kinds: Iterable[int] | None = None) -> list[Launch]:
+        """One call on one copy of the caches; its stages are of the kinds given, or count."""
+        args = self._space.arguments(turn, self._partial, call)
+        return [
+            Launch(self._kernels[stage.entry], stage.workgroups, stage.workgroup_size, args, kind)
+            for stage, kind in zip(call.stages, kinds or count(), strict=False)
+        ]
 
 
 class AttentionRunner:
@@ -177,9 +205,8 @@ class AttentionRunner:
 
     def __init__(self, space: AttentionSpace, job: AttentionJob) -> None:
         self._space = space
-        self._stages = [(_compile(space.backend, job, s.entry), s) for s in job.stages]
-        self._ranges = job.ranges
-        self._partial = space.partial_results(job.ranges)
+        self._calls = AttentionCalls(space, job)
+        self._call = Call(context=space.case.context, stages=job.stages, ranges=job.ranges)
         self._by_turn: dict[tuple[int, float], list[Launch]] = {}
         self.bytes_per_call = space.case.bytes_moved
 
@@ -197,17 +224,13 @@ class AttentionRunner:
         return self._space.backend.state()
 
     def _launches(self, calls: int) -> list[Launch]:
-        return [x for turn in self._space.take_turns(calls) for x in self._call(turn)]
+        return [x for turn in self._space.take_turns(calls) for x in self._of_turn(turn)]
 
-    def _call(self, turn: int) -> list[Launch]:
+    def _of_turn(self, turn: int) -> list[Launch]:
         """The launches of one call, always the same objects for one copy."""
         key = turn, self._space.scale
         if key not in self._by_turn:
-            args = self._space.arguments(turn, self._partial, self._ranges)
-            self._by_turn[key] = [
-                Launch(kernel, stage.workgroups, stage.workgroup_size, args, kind)
-                for kind, (kernel, stage) in enumerate(self._stages)
-            ]
+            self._by_turn[key] = self._calls.launches(turn, self._call)
         return self._by_turn[key]
 
 

@@ -12,6 +12,7 @@ from gemvbench.case_results import CaseView
 from gemvbench.plan import TWIN, launches_label
 from gemvbench.result import Result
 from gemvbench.results import Summary
+from gemvbench.token_arm import TokenArm
 from gemvbench.token_case import Token, split_token
 
 CLOSED = 0.02
@@ -46,6 +47,8 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the time line in which no kernel ran, where the device tells."""
     launches: float | None
     """As many launches of a kernel that does nothing."""
+    launch_count: int = 0
+    """Launches of a token, those of all stages of attention."""
 
     @property
     def closes(self) -> bool:
@@ -70,6 +73,8 @@ def _of_arm(summary: Summary, case: Token, whole: Result) -> Breakdown:
     times = {part.name: part.result.seconds_per_call for part in parts}
     known = [value for value in times.values() if value is not None]
     kernel = whole.kernel_seconds
+    count = _launch_count(summary, case, whole.arm)
+    each = _launch_seconds(summary, case, whole.device)
     return Breakdown(
         arm=whole.arm,
         whole=whole,
@@ -80,7 +85,8 @@ def _of_arm(summary: Summary, case: Token, whole: Result) -> Breakdown:
         missing=tuple(name for name, value in times.items() if value is None),
         rest=seconds - sum(known),
         gap=None if kernel is None else seconds - kernel,
-        launches=_launches(summary, case, whole.device),
+        launches=None if each is None else count * each,
+        launch_count=count,
     )
 
 
@@ -91,10 +97,23 @@ def _part(summary: Summary, part: Token, whole: Result) -> Part:
     return Part(name=part.only, calls=len(part.order), result=result, share=share)
 
 
-def _launches(summary: Summary, case: Token, device: str) -> float | None:
+def _launch_count(summary: Summary, case: Token, arm: str) -> int:
+    """By what was built; an arm that has no launches here counts one for each layer."""
+    (outcome,) = [c.outcome for c in summary.views[case.id].choices if c.label == arm]
+    if isinstance(outcome, TokenArm) and outcome.whole:
+        return 1
+    counts = outcome.launches if isinstance(outcome, TokenArm) else {}
+    return sum(own.times * counts.get(own.name, 1) for own in case.classes)
+
+
+def _launch_seconds(summary: Summary, case: Token, device: str) -> float | None:
+    """Of a launch without work, of which there were as many as linear layers."""
     label = launches_label(device, len(summary.run.header.devices))
     samples = summary.views[case.id].usable_of(label)
-    return statistics.median(s.seconds for s in samples) if samples else None
+    if not samples:
+        return None
+    linear = sum(operation.times for operation in case.operations)
+    return statistics.median(s.seconds for s in samples) / linear
 
 
 def time_interval(view: CaseView, arm: str) -> tuple[float, float] | None:

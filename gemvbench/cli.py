@@ -238,8 +238,9 @@ def _add_decode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     decode = commands.add_parser(
         "decode",
         help="compare arms on a whole token of a model: the number of record",
-        description="All linear layers of a token, in order, on distinct weights; then each class "
-        "of layers by itself, to show where the time goes.",
+        description="All linear layers of a token, in order, on distinct weights, and with "
+        "--context attention over caches that grow; then each class of layers by itself, to show "
+        "where the time goes.",
     )
     decode.add_argument("--model", metavar="MODEL", help="a model of `gemvbench list`")
     _add_arm(decode)
@@ -248,6 +249,16 @@ def _add_decode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--lengths",
         metavar="S,L",
         help="tokens of the short and the long run (default: 4,36 on GPUs, by time on CPUs)",
+    )
+    decode.add_argument(
+        "--context", metavar="N", help="attend too, to N cached tokens and those of the run"
+    )
+    decode.add_argument("--kv", metavar="TYPE", help="of the caches: f16, bf16, q8_0 or q8_KV")
+    decode.add_argument(
+        "--attention-arm", metavar="ARM", help="what attends, in all arms alike (default: auto)"
+    )
+    decode.add_argument(
+        "--attention-baseline", metavar="ARM", help="what attends in the baseline, if another"
     )
     decode.add_argument(
         "--launches", default="graph", help="CUDA: graph (default), or stream, one by one"

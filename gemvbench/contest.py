@@ -11,7 +11,7 @@ import msgspec
 from gemvbench.arm import Arm
 from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
-from gemvbench.cases import Case, verified_as
+from gemvbench.cases import Case, Single, verified_as
 from gemvbench.checkout import Commit
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.dispatch import specialize
@@ -33,6 +33,8 @@ class Entrant:
     arm: Arm
     device: DeviceInfo
     label: str
+    attention: Arm | None = None
+    """What attends in its token, where that has attention."""
     against: str = ""
     """Label of its own baseline, where that is not the baseline of all."""
 
@@ -102,19 +104,27 @@ class Contest:
 
 
 def make_entrants(
-    arms: Sequence[Arm], default: DeviceInfo, devices: Devices
+    arms: Sequence[Arm],
+    default: DeviceInfo,
+    devices: Devices,
+    attention: Sequence[Arm] = (),
 ) -> tuple[Entrant, ...]:
     """The arms in their order, each once; labels name devices where there are several.
+
+    `attention` has the arm of attention for each; labels name those where they differ.
 
     Raises:
         UserError: an arm on a device that is not here, or two files of one name.
     """
     pairs = [(arm, _device_of(arm, default, devices)) for arm in arms]
     several = len({device.id for _, device in pairs}) > 1
+    differ = len(set(attention)) > 1
     entrants: dict[str, Entrant] = {}
-    for arm, device in pairs:
+    attending: Sequence[Arm | None] = attention or [None] * len(pairs)
+    for (arm, device), attends in zip(pairs, attending, strict=True):
         label = f"{device.id}:{arm.label}" if several else arm.label
-        entrant = entrants.setdefault(label, Entrant(arm, device, label))
+        label += f"/{attends.label}" if differ and attends else ""
+        entrant = entrants.setdefault(label, Entrant(arm, device, label, attends))
         if entrant.arm.file != arm.file:
             raise UserError(f"Two files are both named {label!r}; give each a name of its own.")
     return tuple(entrants.values())
@@ -138,7 +148,9 @@ def pair_with_revision(entrants: Sequence[Entrant], commit: Commit) -> tuple[Ent
         label = entrant.label.removesuffix(arm.label) + old.label
         if label == entrant.label:
             raise UserError(f"Arm {arm.full_name} is at {commit.name} itself; leave @... out.")
-        pairs[label] = Entrant(old, entrant.device, label)
+        attends = entrant.attention
+        attention = None if attends is None else attends.at_revision_of(old)
+        pairs[label] = Entrant(old, entrant.device, label, attention)
         pairs[entrant.label] = replace(entrant, against=label)
     return tuple(pairs.values())
 
@@ -151,7 +163,7 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
         return _declined_contest(case, entrants, str(refusal))
     choices, jobs, siblings = [], [], []
     for entrant in entrants:
-        choice, job = choose(entrant.arm, entrant.label, case, entrant.device)
+        choice, job = choose(entrant.arm, entrant.label, case, entrant.device, entrant.attention)
         choices.append(msgspec.structs.replace(choice, against=entrant.against))
         if job is None:
             continue
@@ -177,8 +189,18 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
     return replace(
         contest,
         probes=_launch_jobs(case, tuple(devices.values())),
-        proofs=tuple(make_contest(layer, entrants, "hot") for layer in verified_as(case)),
+        proofs=tuple(
+            make_contest(layer, [_for_layer(entrant, layer) for entrant in entrants], "hot")
+            for layer in verified_as(case)
+        ),
     )
+
+
+def _for_layer(entrant: Entrant, layer: Single) -> Entrant:
+    """An entrant of a token as one of a layer, under the same label."""
+    if isinstance(layer, Attention) and entrant.attention is not None:
+        return replace(entrant, arm=entrant.attention)
+    return entrant
 
 
 def _launch_jobs(case: Token, devices: Sequence[DeviceInfo]) -> tuple[Job, ...]:

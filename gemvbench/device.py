@@ -32,7 +32,9 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `capabilities` holds what a compile probe found, since extension lists lie both ways:
     "half_native" (vectors of half load and convert), "half_f16c" (x86 conversion
-    instructions inside OpenCL C), "half_arithmetic" (FP16 accumulation).
+    instructions inside OpenCL C), "half_arithmetic" (FP16 accumulation); and what an
+    architecture or an installed library brings: "bulk_copy", "clusters" and
+    "dependent_launch" (sm_90 on), "cublas".
     """
 
     id: str
@@ -50,6 +52,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     """What could be allocated when the device was listed, as far as it tells."""
     cache_bytes: int
+    local_bytes: int = 0
+    """Shared memory that one workgroup can ask for; 0 where it is not known."""
     capabilities: tuple[str, ...] = ()
     uuid: str | None = None
     pci: str | None = None

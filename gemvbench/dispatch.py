@@ -15,15 +15,21 @@ def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
     """What `arm` really gets for `case` on `device`. Pure; opens nothing."""
     if not isinstance(case, Attention):
         return ladder.specialize(arm, case, device)
+    chosen = specialize_attention(resolve(arm, case, device), case, device)
     if arm.family != AUTO:
-        return specialize_attention(arm, case, device)
-    best = recommend_attention(case).at_revision_of(arm)
-    chosen = specialize_attention(best, case, device)
-    return as_auto(arm, chosen, f"the rule for {case.op} on this shape")
+        return chosen
+    return as_auto(arm, chosen, f"the rule for {case.op} on this shape and a {device.kind}")
+
+
+def resolve(arm: Arm, case: Single, device: DeviceInfo) -> Arm:
+    """The arm itself, or what `auto` stands for."""
+    if arm.family != AUTO:
+        return arm
+    return recommend(case, device).at_revision_of(arm)
 
 
 def recommend(case: Single, device: DeviceInfo) -> Arm:
     """The arm that `auto` stands for."""
     if isinstance(case, Attention):
-        return recommend_attention(case)
+        return recommend_attention(case, device)
     return ladder.recommend(case, device)

@@ -23,6 +23,7 @@ from gemvbench.messages import (
     TokenJob,
 )
 from gemvbench.source import assemble, kernel_text
+from gemvbench.stages import Ranges
 from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
 from gemvbench.token_case import Token
 
@@ -50,10 +51,15 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     binary: str = ""
 
 
-def choose(arm: Arm, label: str, case: Case, device: DeviceInfo) -> tuple[Choice, Job | None]:
-    """The specialisation of an arm for a case, and the job that builds it, if any."""
+def choose(
+    arm: Arm, label: str, case: Case, device: DeviceInfo, attention: Arm | None = None
+) -> tuple[Choice, Job | None]:
+    """The specialisation of an arm for a case, and the job that builds it, if any.
+
+    `attention` is the arm of a token's attention, `auto` where there is none.
+    """
     if isinstance(case, Token):
-        outcome: Chosen = specialize_token(arm, case, device)
+        outcome: Chosen = specialize_token(arm, case, device, attention)
     else:
         outcome = specialize(arm, case, device)
     job = make_job(outcome, label, device)
@@ -86,7 +92,8 @@ def short_digest(data: bytes) -> str:
 def _source_digest(job: Job | None) -> str:
     """Of all that a job builds; "" where nothing is built."""
     if isinstance(job, TokenJob):
-        return short_digest(" ".join(map(_source_digest, job.layers)).encode())
+        parts = (*job.layers, job.whole, job.attention)
+        return short_digest(" ".join(map(_source_digest, parts)).encode())
     if isinstance(job, AttentionJob):
         return short_digest(f"{job.stages} {job.ranges}\n{job.text}".encode())
     if not isinstance(job, KernelJob):
@@ -109,18 +116,39 @@ def make_job(outcome: Chosen, label: str, device: DeviceInfo) -> Job | None:
     if isinstance(outcome, HostArm):
         return HostJob(arm=label, device=device.id, family=outcome.family)
     if isinstance(outcome, TokenArm):
-        layers = tuple(_device_job(layer.outcome, label, device) for layer in outcome.layers)
-        return TokenJob(arm=label, device=device.id, layers=layers)
+        return _token_job(outcome, label, device)
     if isinstance(outcome, Specialization) and outcome.ranges is not None:
-        return AttentionJob(
-            arm=label,
-            device=device.id,
-            text=kernel_text(outcome),
-            stages=outcome.stages,
-            ranges=outcome.ranges,
-            quantised_q=bool(outcome.constant("QUANT_Q")),
-        )
+        return _attention_job(outcome, outcome.ranges, label, device)
     return _device_job(outcome, label, device)
+
+
+def _token_job(outcome: TokenArm, label: str, device: DeviceInfo) -> TokenJob:
+    layers: list[DeviceJob] = []
+    attention = None
+    for each in outcome.layers:
+        job = make_job(each.outcome, label, device)
+        if isinstance(job, AttentionJob):
+            attention = msgspec.structs.replace(job, calls=outcome.calls)
+        elif isinstance(job, DeviceJob):
+            layers.append(job)
+    whole = _device_job(outcome.whole, label, device) if outcome.whole else None
+    assert not isinstance(whole, LibraryJob)
+    return TokenJob(
+        arm=label, device=device.id, layers=tuple(layers), whole=whole, attention=attention
+    )
+
+
+def _attention_job(
+    outcome: Specialization, ranges: Ranges, label: str, device: DeviceInfo
+) -> AttentionJob:
+    return AttentionJob(
+        arm=label,
+        device=device.id,
+        text=kernel_text(outcome),
+        stages=outcome.stages,
+        ranges=ranges,
+        quantised_q=bool(outcome.constant("QUANT_Q")),
+    )
 
 
 def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:
@@ -135,11 +163,13 @@ def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> Devic
         workgroup_size=outcome.workgroup_size,
         accumulate=int(outcome.constant("ACC") or 32),
         extra=outcome.extra,
+        local_bytes=outcome.local_bytes,
+        is_dependent=bool(outcome.constant("DEPENDENT")),
     )
 
 
 def launches_job(case: Token, device: DeviceInfo, label: str) -> TokenJob:
-    """As many launches as a token has, of a kernel that does nothing: what launches cost."""
+    """As many launches as a token has linear layers, of a kernel that does nothing."""
     nothing = KernelJob(
         arm=label,
         device=device.id,

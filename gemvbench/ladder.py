@@ -20,6 +20,13 @@ from gemvbench.stages import Ranges, Stage
 BLOCKS = (64, 128, 256, 512)
 _X_CACHE_MOST = 16384
 
+_MOST_AHEAD = 8
+BULK = {"GROUPS": 3, "STAGES": 6, "STAGE_BYTES": 30720}
+BULK_ROWS = 3
+"""The ring of family `bulk`, as measured best on an H200 (docs/kernels.md)."""
+_STATIC_LOCAL = 1024
+"""Shared memory of its barriers and sums, with room."""
+
 Constants = dict[str, int | str]
 
 
@@ -48,6 +55,8 @@ class Specialization(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     revision: str | None = None
     user_file: bool = False
+    local_bytes: int = 0
+    """Shared memory that a workgroup asks for at launch, beside what its text declares."""
     stages: tuple[Stage, ...] = ()
     """All launches of a call, where it has several kinds; `entry` is the first one's."""
     ranges: Ranges | None = None
@@ -108,6 +117,10 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
         return _specialize_row(arm, case, device)
     if arm.family == "cpu":
         return _specialize_cpu(arm, case, device)
+    if arm.family == "bulk":
+        return _specialize_bulk(arm, case, device)
+    if arm.family == "flight":
+        return _specialize_flight(arm, case, device)
     return _build(arm, case, device, {}, workgroups=case.n, workgroup_size=128, steps=())
 
 
@@ -185,7 +198,10 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"{arm.asked('extra')} per mille of {case.n} rows is less than half a row"
     if extra > case.spare:
         return f"it reads {extra} rows behind the last, and the case has {case.spare} spare ones"
-    block = arm.value("block") if arm.family == "row" else 1
+    own = {"bulk": _no_bulk, "flight": _no_flight}.get(arm.family)
+    if own is not None and (reason := own(arm, case, device)):
+        return reason
+    block = arm.value("block") if arm.family in ("row", "flight") else 1
     if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
     return None
@@ -244,6 +260,82 @@ def _specialize_cpu(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
         workgroup_size=1,
         steps=tuple(steps),
     )
+
+
+def _no_flight(arm: Arm, case: Gemv, device: DeviceInfo) -> str | None:
+    if case.x == "f32":
+        return "family flight multiplies 16-bit x"
+    if reason := _misfit(3, case):
+        return f"{reason}, and its loads are of 16 bytes"
+    if arm.value("cluster") > 1 and "clusters" not in device.capabilities:
+        return f"{device.id} has no clusters of workgroups, which came with sm_90"
+    if arm.value("dependent") and "dependent_launch" not in device.capabilities:
+        return f"{device.id} has no launches that overlap, which came with sm_90"
+    return None
+
+
+def _specialize_flight(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
+    """Workgroup size as of family row; as many loads in flight as a row has for a work-item."""
+    steps = []
+    cluster, loads = arm.value("cluster"), case.k >> 3
+    block, ahead = arm.value("block"), arm.value("ahead")
+    if block == AUTO_VALUE:
+        block = min(choose_block(max(1, loads // cluster)), device.max_workgroup)
+        steps.append(Step("block", AUTO, str(block), f"chosen for rows of {loads} loads"))
+    if ahead == AUTO_VALUE:
+        ahead = min(_MOST_AHEAD, max(1, math.ceil(loads / (block * cluster))))
+        steps.append(Step("ahead", AUTO, str(ahead), "a whole row, where that is few enough"))
+    return _build(
+        arm,
+        case,
+        device,
+        {
+            "PACK": 3,
+            "ACC": 32,
+            "BLOCK": block,
+            "AHEAD": ahead,
+            "CLUSTER": cluster,
+            "DEPENDENT": arm.value("dependent"),
+        },
+        workgroups=cluster * case.n,
+        workgroup_size=block,
+        steps=tuple(steps),
+    )
+
+
+def _no_bulk(arm: Arm, case: Gemv, device: DeviceInfo) -> str | None:
+    if "bulk_copy" not in device.capabilities:
+        return f"{device.id} has no bulk copies into shared memory, which came with sm_90"
+    if case.x == "f32":
+        return "family bulk multiplies 16-bit x"
+    if reason := _misfit(3, case):
+        return f"{reason}, and bulk copies are of 16 bytes"
+    wanted = bulk_local_bytes(case.k) + _STATIC_LOCAL
+    if wanted > device.local_bytes:
+        return (
+            f"it needs {wanted} bytes of shared memory for rows of {case.k}, and {device.id} "
+            f"has {device.local_bytes}"
+        )
+    return None
+
+
+def bulk_local_bytes(k: int) -> int:
+    """The ring, and x behind it."""
+    return BULK["STAGES"] * BULK["STAGE_BYTES"] + 2 * k
+
+
+def _specialize_bulk(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
+    """A workgroup of a producer's warp and the groups on every compute unit."""
+    built = _build(
+        arm,
+        case,
+        device,
+        {**BULK, "X_BYTES": 2 * case.k},
+        workgroups=device.compute_units,
+        workgroup_size=32 + 128 * BULK["GROUPS"],
+        steps=(),
+    )
+    return msgspec.structs.replace(built, local_bytes=bulk_local_bytes(case.k))
 
 
 def _planted(arm: Arm, case: Gemv) -> Constants:

@@ -13,7 +13,7 @@ import msgspec
 from gemvbench.cases import Case, Single
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
-from gemvbench.stages import Ranges, Stage
+from gemvbench.stages import Call, Ranges, Stage
 
 
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -28,6 +28,10 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     accumulate: int = 32
     extra: int = 0
     """Planted rows that it reads behind the last."""
+    local_bytes: int = 0
+    """Shared memory of a workgroup beside what the text declares."""
+    is_dependent: bool = False
+    """Its launch may overlap the one before it."""
     read_bytes: int = 0
     """How much of each pool a bare read reads; 0 for all of it."""
 
@@ -52,14 +56,8 @@ class LibraryJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     workgroup_size: int = 1
     accumulate: int = 32
     extra: int = 0
-
-
-class TokenJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """An arm for a whole token: what computes each class of its layers, in the case's order."""
-
-    arm: str
-    device: str
-    layers: tuple[KernelJob | LibraryJob, ...]
+    local_bytes: int = 0
+    is_dependent: bool = False
 
 
 class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -72,6 +70,21 @@ class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ranges: Ranges
     quantised_q: bool = False
     """It quantises Q itself, and is held against the product with that Q."""
+    calls: tuple[Call, ...] = ()
+    """In a token: for each of its contexts; else all calls are `stages`."""
+
+
+class TokenJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An arm for a whole token: what computes each class of its layers, in the case's order."""
+
+    arm: str
+    device: str
+    layers: tuple[KernelJob | LibraryJob, ...]
+    """Of the linear classes."""
+    whole: KernelJob | None = None
+    """All layers in one launch; `layers` are then what its outputs are verified by."""
+    attention: AttentionJob | None = None
+    """None where a token has none, and where it is left out: by launches without work."""
 
 
 DeviceJob = KernelJob | LibraryJob
@@ -92,7 +105,7 @@ class Layout(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class TokenLayout(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How the weights of a token lie: for each class of layers one buffer, or several."""
+    """How the weights and caches of a token lie: for each class one buffer, or several."""
 
     shelves: tuple[tuple[Layout, ...], ...]
     copies: int = 1

@@ -42,6 +42,10 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     v_dim: int
 
 
+ATTENTION = "attention"
+"""What a token's order calls attention, where a layer has it."""
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model's linear layers, and the order in which a token runs them."""
 
@@ -53,6 +57,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     unverified: str = ""
     """What of it was not read from the model's config; "" where all was."""
     attention: Heads | None = None
+    attends: tuple[int, ...] = ()
+    """Places in `order` before which a token attends to its cache, one for each such layer."""
+    window: str = ""
+    """Layers whose attention sees no more than the latest tokens; "" where none is known to."""
 
     @property
     def weight_bytes(self) -> int:
@@ -82,6 +90,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     unverified: str = ""
     operations: tuple[_Row, ...] = ()
     token: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    window: str = ""
     hidden: int = 0
     ffn: int = 0
     heads: int = 0
@@ -98,15 +107,16 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         rows = self.operations or self._dense()
         stages = self.token
         if not self.operations:
-            *block, head = (row.name for row in rows)
-            stages = ((self.layers, tuple(block)), (1, (head,)))
+            first, *others, head = (row.name for row in rows)
+            stages = ((self.layers, (first, ATTENTION, *others)), (1, (head,)))
         places = {row.name: place for place, row in enumerate(rows)}
-        order = [
-            places[layer]
-            for count, names in stages
-            for layer in names * count
-            for _ in range(rows[places[layer]].active)
-        ]
+        order: list[int] = []
+        attends = []
+        for layer in (layer for count, names in stages for layer in names * count):
+            if layer == ATTENTION:
+                attends.append(len(order))
+            else:
+                order += [places[layer]] * rows[places[layer]].active
         return Model(
             id=name,
             title=self.title,
@@ -117,6 +127,8 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             order=tuple(order),
             unverified=self.unverified,
             attention=self._attention(),
+            attends=tuple(attends),
+            window=self.window,
         )
 
     def _attention(self) -> Heads | None:

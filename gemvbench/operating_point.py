@@ -131,8 +131,8 @@ def _whole(summary: Summary, lines: Sequence[Isolated]) -> Iterable[Point]:
         share = _share(summary, token.id, result.arm)
         if result.device not in roofs or share is None or not set(shapes) <= set(seconds):
             continue
-        pairs = zip(token.operations, shapes, strict=True)
-        total = sum(operation.times * seconds[shape] for operation, shape in pairs)
+        pairs = zip(token.classes, shapes, strict=True)
+        total = sum(own.times * seconds[shape] for own, shape in pairs)
         predicted = token.bytes_moved / total / 1e9 / roofs[result.device]
         (line, *_) = [line for line in lines if line.arm == result.arm]
         yield _point(summary, msgspec.structs.replace(line, share=predicted), TOKEN, share, "")
@@ -169,8 +169,8 @@ def _share(summary: Summary, case: str, arm: str) -> float | None:
 
 
 def _shapes(header: Header) -> dict[str, Token]:
-    """The class of layers by the id of its shape."""
-    parts = [case for case in header.cases if isinstance(case, Token) and case.only]
+    """The class of linear layers by the id of its shape."""
+    parts = [c for c in header.cases if isinstance(c, Token) and c.only and c.operations]
     return {part.layers[0].id: part for part in parts}
 
 

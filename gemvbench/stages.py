@@ -23,3 +23,11 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     k_chunk: int
     v_chunk: int
     splits: int
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of attention launches for a number of cached tokens."""
+
+    context: int
+    stages: tuple[Stage, ...]
+    ranges: Ranges

@@ -1,4 +1,4 @@
-"""Memory of a token's weights: planned before anything is allocated. Pure."""
+"""Memory of a token's weights and caches: planned before anything is allocated. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def plan_memory(case: Case, regime: str, device: DeviceInfo, sharers: int = 1) -
 def plan_token(case: Token, device: DeviceInfo, sharers: int = 1) -> TokenLayout:
     """Distinct memory for every layer, in as few buffers as the device allows.
 
-    A class by itself gets as many sets of weights as it takes to push the first one out of all
-    caches, as the rest of the model would: then it reads memory as it does in a token.
+    A class by itself gets as many sets of weights (or of keys and values) as it takes to push the
+    first one out of all caches, as the rest of the model would: then it reads memory as it does
+    in a token.
 
     Raises:
-        UserError: the weights do not fit; names the largest model that does.
+        UserError: they do not fit; names the largest model that does.
     """
     room = usable_bytes(device, sharers)
     copies = 1
@@ -47,9 +48,9 @@ def plan_token(case: Token, device: DeviceInfo, sharers: int = 1) -> TokenLayout
 def _lay_out(case: Token, device: DeviceInfo, copies: int) -> TokenLayout | None:
     """None where one matrix is too large for one allocation."""
     shelves = []
-    for operation in case.operations:
-        stride = copy_stride(case.layer(operation))
-        left, most = operation.matrices * copies, device.max_alloc_bytes // stride
+    for own in case.classes:
+        stride = copy_stride(own.layer)
+        left, most = own.matrices * copies, device.max_alloc_bytes // stride
         if most < 1:
             return None
         shelf = []
@@ -61,7 +62,7 @@ def _lay_out(case: Token, device: DeviceInfo, copies: int) -> TokenLayout | None
 
 
 def _vector_bytes(case: Token) -> int:
-    """x and y of each class."""
+    """x and y of each class; scores and partial results of attention."""
     return sum(layer.fixed_bytes for layer in case.layers)
 
 
@@ -74,11 +75,15 @@ def _refusal(case: Token, device: DeviceInfo, sharers: int) -> str:
         if largest
         else "No model of the catalogue fits."
     )
+    caches, less = "", ""
+    if case.attention is not None:
+        caches = f" with caches of {case.attention.tokens_stored} tokens"
+        less = " give a smaller --context, or"
     return (
-        f"The weights of {case.model} take {case.stored_bytes / 1e9:.2f} GB{twice}, and "
+        f"The weights of {case.model}{caches} take {case.stored_bytes / 1e9:.2f} GB{twice}, and "
         f"{device.id} has {device.free_bytes / 1e9:.2f} of {device.memory_bytes / 1e9:.2f} GB "
         f"free, nine tenths of which a run takes, and allocates at most "
-        f"{device.max_alloc_bytes / 1e9:.2f} GB at once. {hint} Or choose another --device."
+        f"{device.max_alloc_bytes / 1e9:.2f} GB at once. {hint} Or{less} choose another --device."
     )
 
 
@@ -86,9 +91,9 @@ def _largest_that_fits(case: Token, device: DeviceInfo, sharers: int) -> Token |
     room = usable_bytes(device, sharers)
     fitting = []
     for model in catalogue().values():
-        if not model.order:
+        if not model.order or (case.growth and not model.attends):
             continue
-        token = make_token(model, case.w, case.x)
+        token = make_token(model, case.w, case.x, case.growth)
         layout = _lay_out(token, device, 1)
         if layout is not None and layout.pool_bytes + _vector_bytes(token) <= room:
             fitting.append(token)

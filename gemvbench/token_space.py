@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
 
 from gemvbench import oracle
+from gemvbench.attention_case import Attention
+from gemvbench.attention_space import AttentionCalls, AttentionSpace
 from gemvbench.backend.base import Backend, Buffer, Kernel, Launch
+from gemvbench.case import Gemv
 from gemvbench.errors import CompileError
 from gemvbench.gpu_state import GpuState
-from gemvbench.messages import DeviceJob, Job, Leg, LibraryJob, TokenJob, TokenLayout
+from gemvbench.layer_table import layer_table
+from gemvbench.messages import (
+    DeviceJob,
+    Job,
+    KernelJob,
+    Layout,
+    Leg,
+    LibraryJob,
+    TokenJob,
+    TokenLayout,
+)
+from gemvbench.models import ATTENTION
 from gemvbench.runners import Runner, build_kernel, make_leg
 from gemvbench.token_case import Token
 from gemvbench.workspace import Workspace
 
+_Space = Workspace | AttentionSpace
+
 
 class TokenSpace:
-    """Distinct weights for every layer, an x and a y for each class of layers."""
+    """Distinct weights and caches for every layer, an input and an output for each class."""
 
     def __init__(
         self, backend: Backend, case: Token, layout: TokenLayout, seed: int, padding: int
@@ -24,10 +44,13 @@ class TokenSpace:
         self._copies = layout.copies
         self._padding = backend.alloc(padding) if padding else None
         self.shelves = [
-            [Workspace(backend, layer, chunk, seed) for chunk in shelf]
+            [_make_space(backend, layer, chunk, seed) for chunk in shelf]
             for layer, shelf in zip(case.layers, layout.shelves, strict=True)
         ]
+        self._matrices = [own.matrices for own in case.classes]
         self._ring = math.lcm(layout.copies, case.choices)
+        if case.growth:
+            self._ring = len(case.contexts)
         self._next_token = 0
 
     def fill(self) -> None:
@@ -42,6 +65,8 @@ class TokenSpace:
             CompileError: with the class and the compiler's log.
         """
         assert isinstance(job, TokenJob)
+        if job.whole is not None:
+            return WholeTokenRunner(self, build_kernel(self.backend, job.whole), job.whole)
         kernels: dict[tuple[str, str], Kernel] = {}
         for operation, layer in zip(self.case.operations, job.layers, strict=True):
             try:
@@ -59,41 +84,65 @@ class TokenSpace:
             space.poison_output()
 
     def next_tokens(self, count: int) -> list[int]:
-        """Places in the ring of the next tokens, going on where the last ones ended."""
-        start = self._next_token
+        """Places in the ring of the next tokens, going on where the last ones ended.
+
+        Where caches grow, the ring is a run, and every run begins at its first token.
+        """
+        start = 0 if self.case.growth else self._next_token
         self._next_token = (start + count) % self._ring
         return [(start + step) % self._ring for step in range(count)]
+
+    def is_full(self, token: int) -> bool:
+        """Whether a token of the ring is the last of a run over which caches grow."""
+        return self.case.growth is not None and token == self._ring - 1
 
     def places(self, token: int) -> list[tuple[int, int, int]]:
         """(class, buffer of the class, turn in it) for each layer of a token of the ring."""
         found = []
         for place, matrix in self.case.matrices(self.seed, token):
-            matrix += token % self._copies * self.case.operations[place].matrices
+            matrix += token % self._copies * self._matrices[place]
             chunk, turn = divmod(matrix, self.shelves[place][0].layout.turns)
             found.append((place, chunk, turn))
         return found
 
-    def _spaces(self) -> list[Workspace]:
-        return [space for shelf in self.shelves for space in shelf]
+    def _spaces(self) -> Iterator[_Space]:
+        for shelf in self.shelves:
+            yield from shelf
 
 
-class TokenRunner:
+class _Runner(ABC):
     """One call is one token: all layers in order, each waiting for the one before."""
 
-    def __init__(self, space: TokenSpace, kernels: list[Kernel], job: TokenJob) -> None:
-        self._space, self._kernels, self._job = space, kernels, job
+    def __init__(self, space: TokenSpace) -> None:
+        self._space = space
         self._tokens: dict[int, list[Launch]] = {}
         self._touched: set[tuple[int, int]] = set()
+        self._full: str | None = None
         self.bytes_per_call = space.case.bytes_moved
 
     def run(self, calls: int) -> None:
-        self._space.backend.run(self._launches(calls))
+        self._space.backend.run(self._launches(self._space.next_tokens(calls)))
 
     def time(self, calls: int) -> Leg:
         self._space.poison_outputs()
-        return make_leg(calls, self._space.backend.time(self._launches(calls)))
+        tokens = self._space.next_tokens(calls)
+        leg = make_leg(calls, self._space.backend.time(self._launches(tokens)))
+        if self._space.is_full(tokens[-1]):
+            self._full = self._digest_outputs()
+        return leg
 
     def output_digest(self) -> str | None:
+        """Of the last outputs; where caches grow, of the last run that ended with full ones.
+
+        Attention was verified to full caches: the long runs end so, others at contexts of their
+        own.
+        """
+        return self._full if self._space.case.growth else self._digest_outputs()
+
+    def state(self) -> GpuState | None:
+        return self._space.backend.state()
+
+    def _digest_outputs(self) -> str:
         """Of the last output of each class; where it has several, as one if they are equal."""
         found: dict[int, dict[str, None]] = {}
         for place, chunk in sorted(self._touched):
@@ -101,11 +150,7 @@ class TokenRunner:
             found.setdefault(place, {})[oracle.digest(y)] = None
         return " ".join("|".join(found[place]) for place in sorted(found))
 
-    def state(self) -> GpuState | None:
-        return self._space.backend.state()
-
-    def _launches(self, calls: int) -> list[Launch]:
-        tokens = self._space.next_tokens(calls)
+    def _launches(self, tokens: list[int]) -> list[Launch]:
         self._touched = {
             (place, chunk)
             for token in dict.fromkeys(tokens)
@@ -116,12 +161,76 @@ class TokenRunner:
     def _token(self, token: int) -> list[Launch]:
         """The same objects each time a token comes again, so that the period can be seen."""
         if token not in self._tokens:
-            self._tokens[token] = [self._launch(*at) for at in self._space.places(token)]
+            self._tokens[token] = self._make_token(token)
         return self._tokens[token]
 
-    def _launch(self, place: int, chunk: int, turn: int) -> Launch:
+    @abstractmethod
+    def _make_token(self, token: int) -> list[Launch]:
+        """The launches of a token of the ring."""
+
+
+class TokenRunner(_Runner):
+    """A launch for each layer, and those of attention."""
+
+    def __init__(self, space: TokenSpace, kernels: list[Kernel], job: TokenJob) -> None:
+        super().__init__(space)
+        self._kernels, self._job = kernels, job
+        self._attention = _build_attention(space, job)
+
+    def _make_token(self, token: int) -> list[Launch]:
+        places = self._space.places(token)
+        return [x for at in places for x in self._layer(token, *at)]
+
+    def _layer(self, token: int, place: int, chunk: int, turn: int) -> list[Launch]:
         space = self._space.shelves[place][chunk]
-        return space.launch(self._kernels[place], self._job.layers[place], turn, kind=place)
+        if isinstance(space, Workspace):
+            layer = self._job.layers[place]
+            return [space.launch(self._kernels[place], layer, turn, kind=place)]
+        if self._job.attention is None:
+            return []
+        calls = self._job.attention.calls
+        call = calls[token % len(calls)]
+        kinds = range(place, place + len(call.stages))  # the last of the classes
+        return self._attention[chunk].launches(turn, call, kinds)
+
+
+class WholeTokenRunner(_Runner):
+    """One launch for all layers of a token; it takes them from a table in device memory."""
+
+    def __init__(self, space: TokenSpace, kernel: Kernel, job: KernelJob) -> None:
+        super().__init__(space)
+        self._kernel, self._job = kernel, job
+        self._arrived = space.backend.upload(np.zeros(1, np.uint64))
+
+    def _make_token(self, token: int) -> list[Launch]:
+        layers = []
+        for place, chunk, turn in self._space.places(token):
+            own = self._space.shelves[place][chunk]
+            assert isinstance(own, Workspace)
+            layers.append((*own.addresses(turn), own.case.k, own.case.n))
+        table = layer_table(layers, self._job.workgroups)
+        args = (self._space.backend.upload(table), np.uint32(len(table)), self._arrived)
+        job = self._job
+        return [Launch(self._kernel, job.workgroups, job.workgroup_size, args, 0, job.local_bytes)]
+
+
+def _make_space(
+    backend: Backend, layer: Gemv | Attention, layout: Layout, seed: int
+) -> Workspace | AttentionSpace:
+    if isinstance(layer, Attention):
+        return AttentionSpace(backend, layer, layout, seed)
+    return Workspace(backend, layer, layout, seed)
+
+
+def _build_attention(space: TokenSpace, job: TokenJob) -> list[AttentionCalls]:
+    """The arm's attention on each buffer of caches."""
+    if job.attention is None:
+        return []
+    spaces = [each for each in space.shelves[-1] if isinstance(each, AttentionSpace)]
+    try:
+        return [AttentionCalls(each, job.attention) for each in spaces]
+    except CompileError as error:
+        raise CompileError(f"{ATTENTION}: {error}") from error
 
 
 def _source(job: DeviceJob) -> tuple[str, str]:

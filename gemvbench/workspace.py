@@ -105,7 +105,16 @@ class Workspace:
 
     def launch(self, kernel: Kernel, job: DeviceJob, turn: int, kind: int = 0) -> Launch:
         """One launch on the weights of a turn."""
-        return Launch(kernel, job.workgroups, job.workgroup_size, self._turn_args[turn], kind)
+        args = self._turn_args[turn]
+        size = job.workgroup_size
+        return Launch(kernel, job.workgroups, size, args, kind, job.local_bytes, job.is_dependent)
+
+    def addresses(self, turn: int) -> tuple[int, int, int]:
+        """Where w, x and y of a turn lie on the device."""
+        pool, x, y, _, _, w_offset, x_offset = self._turn_args[turn]
+        at = self.backend.address
+        w_start = at(pool) + int(w_offset) * ITEM_BYTES[self.case.w]
+        return w_start, at(x) + int(x_offset) * ITEM_BYTES[self.case.x], at(y)
 
     def fill(self) -> None:
         """Operands as they are timed: random weights and x."""

@@ -189,9 +189,35 @@ def test_auto_is_a_rule() -> None:
     assert recommend(make("kq"), GPU).family == "gqa"
     assert recommend(make("av", heads=8), GPU).family == "token_major"
     assert recommend(make("av", heads=8, layout="ktd"), GPU).family == "per_head"
+    assert recommend(make(heads=8), GPU).family == "splitkv"
     spec = build("auto")
     assert (spec.arm, spec.family) == ("auto", "splitkv")
     assert steps(spec, "arm") == [("auto", "splitkv")]
+
+
+@pytest.mark.parametrize(
+    ("heads", "context", "layout", "family"),
+    [
+        (8, 32, "tkd", "token_major"),
+        (16, 32, "tkd", "token_major"),
+        (16, 4096, "tkd", "token_major"),
+        (32, 256, "tkd", "gqa"),
+        (32, 2048, "tkd", "token_major"),
+        (48, 4096, "tkd", "gqa"),
+        (64, 256, "tkd", "gqa"),
+        (16, 1024, "ktd", "gqa"),
+        (48, 1024, "ktd", "gqa"),
+        (8, 1024, "ktd", "splitkv"),
+    ],
+)
+def test_auto_on_a_cpu_reads_in_order_unless_many_share(
+    heads: int, context: int, layout: str, family: str
+) -> None:
+    """What was measured for each on PoCL and on Intel's runtime: docs/kernels.md."""
+    case = make(heads=heads, context=context, layout=layout)
+    assert recommend(case, CPU).family == family
+    own = {"splitkv": "per_head"}.get(family, family)
+    assert recommend(make("av", heads=heads, context=context, layout=layout), CPU).family == own
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ def test_a_command_that_breaks_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "import sys; sys.exit('it broke')"]
     real = subprocess.run
     replace_run(monkeypatch, lambda command, **how: real(broken, **how))
+    with pytest.raises(RuntimeError, match="it broke"):
+        adapter.kinds()  # a package that does not start is no machine without devices
     monkeypatch.setattr(adapter, "kinds", lambda: {"pocl": "cpu"})
     numbers = adapter.measure({"cpu": ["ab"]})
     with pytest.raises(RuntimeError, match="it broke"):
@@ -149,6 +151,14 @@ def test_devices_can_be_left_out(
     assert adapter.kinds() == {"fake0": "cpu"}
     monkeypatch.setenv(adapter.NARROWED, "pocl")
     assert adapter.kinds() == {}
+
+
+def test_a_machine_without_devices_has_none(
+    asked: list[tuple[str, ...]], script: Callable[..., Path]
+) -> None:
+    script(devices=[])
+    assert adapter.kinds() == {}
+    assert asked == [("devices", "--format", "json")]
 
 
 def test_every_benchmark_has_a_version_and_parameters_by_name() -> None:

@@ -82,7 +82,7 @@ def test_the_call_is_a_row_major_product(library: StandIn, name: str, dtype: Any
     stream = SimpleNamespace(ptr=5)
     product = cublas.CublasGemv(name, stream, memory(np.zeros(1)))
     sizes = (np.uint32(k), np.uint32(n), np.uint64(w_offset), np.uint32(x_offset))
-    product((1,), (1,), (memory(w), memory(x), memory(y), *sizes), stream=stream)
+    product((1,), (1,), (memory(w), memory(x), memory(y), *sizes), shared_mem=0, stream=stream)
     rows = w[w_offset:].reshape(n, k).astype(np.float32)
     np.testing.assert_array_equal(y[:n], rows @ x[x_offset:].astype(np.float32))
     assert y[n] == 99

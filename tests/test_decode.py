@@ -124,7 +124,7 @@ def test_experts_are_decoded_too(gemvbench: Run) -> None:
     assert answer.code == 0
     assert "Tiny-MoE: everything not verified" in answer.err
     calls = {part["name"]: part["calls"] for part in token(answer, "base")["parts"]}
-    assert calls == {"attention": 3, "router": 3, "expert up": 6, "expert down": 6, "lm_head": 1}
+    assert calls == {"qkv": 3, "router": 3, "expert up": 6, "expert down": 6, "lm_head": 1}
     assert abs(token(answer, "base")["rest"]) < 0.02 * token(answer, "base")["seconds"]
 
 

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import make_device
 
@@ -44,6 +45,89 @@ def same(one: str, other: str, device: Any = GPU, k: int = 5120, n: int = 96, **
 
 def steps(spec: Specialization, axis: str = "pack") -> list[tuple[str, str]]:
     return [(step.asked, step.built) for step in spec.steps if step.axis == axis]
+
+
+HOPPER = msgspec.structs.replace(
+    make_device(id="cuda0", kind="gpu", capabilities=("bulk_copy", "clusters", "dependent_launch")),
+    backend="cuda",
+    compute_units=132,
+    local_bytes=232448,
+)
+
+
+def test_bulk_fills_every_compute_unit() -> None:
+    spec = build("bulk", HOPPER, k=17408, n=7)
+    assert (spec.file, spec.entry) == ("cuda/bulk.cu", "gemv_bulk")
+    assert (spec.workgroups, spec.workgroup_size) == (132, 32 + 3 * 128)
+    assert spec.local_bytes == 6 * 30720 + 2 * 17408
+    assert dict(spec.constants) == {
+        "W_TYPE": "TYPE_F16", "X_TYPE": "TYPE_F16", "GROUPS": 3, "STAGES": 6,
+        "STAGE_BYTES": 30720, "X_BYTES": 34816,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [8, 5120, 15360, 15368, 23040])
+def test_a_stage_of_the_ring_stays_with_its_group(k: int) -> None:
+    """As kernels/cuda/bulk.cu asks for: else a group takes an old phase for a new one."""
+    spec = build("bulk", HOPPER, k=k)
+    stages, groups = int(spec.constant("STAGES") or 0), int(spec.constant("GROUPS") or 0)
+    parts = math.ceil(2 * k / int(spec.constant("STAGE_BYTES") or 0))
+    assert stages % (groups * parts) == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "case", "reason"),
+    [
+        (GPU, {}, "no opencl kernel"),
+        (msgspec.structs.replace(HOPPER, capabilities=()), {}, "no bulk copies"),
+        (msgspec.structs.replace(HOPPER, local_bytes=101376), {}, "195584 bytes of shared memory"),
+        (HOPPER, {"k": 23560}, "232464 bytes of shared memory for rows of 23560"),
+        (HOPPER, {"k": 5124}, "not a multiple of 8, and bulk copies are of 16 bytes"),
+        (HOPPER, {"w_offset": 8}, "not aligned to 16 bytes"),
+        (HOPPER, {"x": "f32"}, "16-bit x"),
+    ],
+)
+def test_bulk_declines(device: Any, case: dict[str, Any], reason: str) -> None:
+    assert reason in declined("bulk", device, **case)
+
+
+@pytest.mark.parametrize(
+    ("arm", "k", "block", "ahead", "workgroups"),
+    [
+        ("flight", 5120, 128, 5, 96),
+        ("flight", 4096, 128, 4, 96),
+        ("flight", 17408, 128, 8, 96),
+        ("flight+ahead2+block256", 5120, 256, 2, 96),
+        ("flight+cluster4", 5120, 64, 3, 384),
+        ("flight", 8, 64, 1, 96),
+    ],
+)
+def test_flight_holds_a_row_where_it_can(
+    arm: str, k: int, block: int, ahead: int, workgroups: int
+) -> None:
+    spec = build(arm, HOPPER, k=k)
+    built = spec.constant("BLOCK"), spec.constant("AHEAD"), spec.workgroups
+    assert built == (block, ahead, workgroups)
+
+
+@pytest.mark.parametrize(
+    ("arm", "device", "case", "reason"),
+    [
+        ("flight", GPU, {}, "no opencl kernel"),
+        ("flight", HOPPER, {"x": "f32"}, "16-bit x"),
+        ("flight", HOPPER, {"k": 5124}, "its loads are of 16 bytes"),
+        ("flight+cluster2", msgspec.structs.replace(HOPPER, capabilities=()), {}, "no clusters"),
+        ("flight+dependent1", msgspec.structs.replace(HOPPER, capabilities=()), {}, "overlap"),
+    ],
+)
+def test_flight_declines(arm: str, device: Any, case: dict[str, Any], reason: str) -> None:
+    assert reason in declined(arm, device, **case)
+
+
+def test_launches_that_may_overlap_say_so() -> None:
+    case = Gemv(k=5120, n=96)
+    jobs = [choose(parse_arm(a), a, case, HOPPER)[1] for a in ("flight", "flight+dependent1")]
+    assert [getattr(job, "is_dependent", None) for job in jobs] == [False, True]
 
 
 @pytest.mark.parametrize("k", K)

@@ -20,10 +20,11 @@ from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
 from gemvbench.jobs import Build, choose, identical
 from gemvbench.ladder import Declined
+from gemvbench.layer_table import layer_table
 from gemvbench.messages import Layout, TokenJob
 from gemvbench.models import Operation, find_model
 from gemvbench.token_arm import TokenArm
-from gemvbench.token_case import CHOICES, Token, make_token, split_token
+from gemvbench.token_case import CHOICES, Growth, Token, make_token, split_token
 from gemvbench.token_plan import plan_token
 from gemvbench.token_space import TokenRunner, TokenSpace
 
@@ -129,6 +130,43 @@ def test_experts_are_drawn_anew_for_each_token_and_come_again() -> None:
         assert len(set(up)) == 6
 
 
+# One launch for all layers.
+
+HOPPER = msgspec.structs.replace(
+    GPU, capabilities=("bulk_copy",), local_bytes=232448, compute_units=132
+)
+
+
+def test_a_token_in_one_launch_is_verified_by_its_layers() -> None:
+    choice, job = choose(parse_arm("bulk"), "bulk", qwen(), HOPPER)
+    assert isinstance(choice.outcome, TokenArm)
+    assert isinstance(job, TokenJob)
+    assert job.whole is not None
+    assert (job.whole.entry, job.whole.workgroups) == ("token_bulk", 132)
+    assert job.whole.local_bytes == 6 * 30720 + 2 * 17408  # of the longest x
+    assert {layer.entry for layer in job.layers} == {"gemv_bulk"}
+    other = choose(parse_arm("pack3"), "pack3", qwen(), HOPPER)[1]
+    assert isinstance(other, TokenJob)
+    assert other.whole is None
+
+
+def test_a_token_in_one_launch_has_no_attention() -> None:
+    growth = Growth(context=100, lengths=(1, 2))
+    token = make_token(find_model("qwen3.6-27b"), "f16", "f16", growth)
+    outcome = choose(parse_arm("bulk"), "bulk", token, HOPPER)[0].outcome
+    assert isinstance(outcome, Declined)
+    assert "no place for attention" in outcome.reason
+
+
+def test_tiles_go_round_from_layer_to_layer() -> None:
+    """Of 4 workgroups: 7 tiles of 3 rows, then 2 of one row in two stages, then 5 of 2 rows."""
+    layers = [(1 << 40, 2, 3, 5120, 21), (4, 5, 6, 17408, 2), (7, 8, 9, 6144, 9)]
+    table = layer_table(layers, 4)
+    assert table.dtype.itemsize == 40
+    assert table["first"].tolist() == [0, 3, 1]
+    assert [tuple(row)[:5] for row in table.tolist()] == layers
+
+
 # Memory.
 
 
@@ -157,14 +195,15 @@ def test_a_class_is_split_where_a_buffer_is_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "largest"), [(40, "deepseek-v2-lite"), (60, "qwen3.6-27b"), (1, "")]
+    ("free", "largest"),
+    [(40, "deepseek-v2-lite"), (60, "qwen3.6-27b"), (1, "smollm2-135m"), (0, "")],
 )
 def test_a_model_too_large_is_refused_with_the_largest_that_fits(free: int, largest: str) -> None:
     device = msgspec.structs.replace(GPU, free_bytes=free * 10**9)
     token = make_token(find_model("llama-3.1-70b"), "f16", "f16")
     hint = rf"fits is {largest} \(" if largest else "No model of the catalogue fits"
     with pytest.raises(
-        UserError, match=rf"llama-3.1-70b take 139.00 GB.*{free}.00 of.*{hint}"
+        UserError, match=rf"llama-3.1-70b take 139.00 GB.*{free}(.00)? .*of.*{hint}"
     ) as e:
         plan_token(token, device)
     assert e.value.code == Exit.NO_DEVICE

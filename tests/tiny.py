@@ -25,13 +25,13 @@ vocab = 512
 title = "Tiny-MoE"
 unverified = "everything"
 operations = [
-    ["attention", 64, 96],
+    ["qkv", 64, 96],
     ["router", 64, 8],
     ["expert up", 64, 48, 8, 2],
     ["expert down", 48, 64, 8, 2],
     ["lm_head", 64, 256],
 ]
-token = [[3, ["attention", "router", "expert up", "expert down"]], [1, ["lm_head"]]]
+token = [[3, ["qkv", "router", "expert up", "expert down"]], [1, ["lm_head"]]]
 
 [shapes]
 title = "Shapes"

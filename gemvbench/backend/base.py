@@ -45,6 +45,10 @@ class Launch:
     args: tuple[Argument, ...]
     kind: int = 0
     """Launches of one kind cost alike: where only some are timed one by one, some of each are."""
+    local_bytes: int = 0
+    """Shared memory beside what the kernel's text declares; CUDA alone."""
+    is_dependent: bool = False
+    """It may begin before the launch before it has ended, and waits for that itself; CUDA alone."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,9 @@ class Backend(Protocol):
 
     def download(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         """`count` elements from byte `offset` on."""
+
+    def address(self, buffer: Buffer) -> int:
+        """Where a buffer lies, for kernels that take addresses from memory; CUDA alone."""
 
     def fill(self, buffer: Buffer, pattern: int, size: int) -> None:
         """Fill `size` bytes (a multiple of 4) with a 32-bit pattern."""

@@ -82,7 +82,13 @@ class CublasGemv:
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
 
     def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *, stream: Any
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        shared_mem: int,
+        stream: Any,
     ) -> None:
         w, x, y = args[:3]
         k, n, w_offset, x_offset = (int(argument) for argument in args[3:])

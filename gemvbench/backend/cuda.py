@@ -64,6 +64,9 @@ extern "C" __global__ void gate(const volatile unsigned *opened, unsigned ticket
 }
 """
 
+_C_TYPES: dict[str, type] = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64}
+"""Of scalar arguments, by NumPy's code."""
+
 # Numbers of CUresult: a binary that cannot be used here, or without the entry.
 _UNUSABLE = (200, 209, 218, 222, 303)
 _NOT_FOUND = 500
@@ -142,6 +145,9 @@ class CudaBackend:
     def copy(self, buffer: Buffer, source: int, target: int, size: int) -> None:
         start = buffer.ptr
         self._copy(start + target, start + source, size, runtime.memcpyDeviceToDevice)
+
+    def address(self, buffer: Buffer) -> int:
+        return int(buffer.ptr)
 
     def run(self, launches: Sequence[Launch]) -> None:
         self._device.use()
@@ -282,7 +288,37 @@ class _Gate:
 
 def _enqueue(launch: Launch, stream: Stream) -> None:
     """CuPy passes a MemoryPointer as its address and a NumPy scalar as its own bytes."""
-    launch.kernel.handle((launch.workgroups,), (launch.workgroup_size,), launch.args, stream=stream)
+    function, local = launch.kernel.handle, launch.local_bytes
+    if local:
+        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, local)
+        driver.check_status(int(result))
+    if launch.is_dependent:
+        _launch_dependent(launch, stream)
+        return
+    grid, block = (launch.workgroups,), (launch.workgroup_size,)
+    function(grid, block, launch.args, shared_mem=local, stream=stream)
+
+
+def _launch_dependent(launch: Launch, stream: Stream) -> None:
+    """By the driver's own call: CuPy has no attributes of a launch."""
+    serial = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute = bindings.CUlaunchAttribute()
+    attribute.id = serial
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = bindings.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.workgroups, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = launch.workgroup_size, 1, 1
+    config.sharedMemBytes = launch.local_bytes
+    config.hStream = stream.ptr
+    config.attrs, config.numAttrs = [attribute], 1
+    values = tuple(arg.ptr if isinstance(arg, MemoryPointer) else int(arg) for arg in launch.args)
+    types = tuple(
+        ctypes.c_void_p if isinstance(arg, MemoryPointer) else _C_TYPES[arg.dtype.str[1:]]
+        for arg in launch.args
+    )
+    (result,) = bindings.cuLaunchKernelEx(config, launch.kernel.handle.ptr, (values, types), 0)
+    driver.check_status(int(result))
 
 
 def _capture(launches: Sequence[Launch], stream: Stream) -> Any:
@@ -302,12 +338,13 @@ def _capture(launches: Sequence[Launch], stream: Stream) -> Any:
 
 def _key(launch: Launch) -> bytes:
     """All that decides what a launch does."""
-    geometry = launch.kernel.handle.ptr, launch.workgroups, launch.workgroup_size
+    size = launch.workgroup_size, launch.local_bytes, launch.is_dependent
+    geometry = launch.kernel.handle.ptr, launch.workgroups, *size
     args = [
         struct.pack("Q", arg.ptr) if isinstance(arg, MemoryPointer) else arg.tobytes()
         for arg in launch.args
     ]
-    return struct.pack("QQQ", *geometry) + b"".join(args)
+    return struct.pack("QQQQ?", *geometry) + b"".join(args)
 
 
 def _load_module(cubin: bytes) -> Module:

@@ -18,6 +18,8 @@ from gemvbench.errors import Exit, UserError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 # Numbers of cudaError_t.
+_HOPPER = 9
+"""Compute capability from which blocks form clusters, copy in bulk, and launches may overlap."""
 OUT_OF_MEMORY = 2
 _DRIVER_TOO_OLD = 35
 _UNAVAILABLE = 46
@@ -164,12 +166,22 @@ def _describe(runtime: Any, driver: Any, ordinal: int, notes: tuple[str, ...]) -
         max_alloc_bytes=memory,
         free_bytes=memory if free is None else min(free, memory),
         cache_bytes=properties["l2CacheSize"],
-        capabilities=("half_arithmetic", *(() if load_cublas() is None else ("cublas",))),
+        local_bytes=properties.get("sharedMemPerBlockOptin", 0),
+        capabilities=_capabilities(properties["major"]),
         uuid=_uuid(driver, ordinal),
         pci=pci,
         architecture=f"sm_{properties['major']}{properties['minor']}",
         notes=notes,
     )
+
+
+def _capabilities(major: int) -> tuple[str, ...]:
+    found = ["half_arithmetic"]
+    if major >= _HOPPER:
+        found += ["bulk_copy", "clusters", "dependent_launch"]
+    if load_cublas() is not None:
+        found.append("cublas")
+    return tuple(found)
 
 
 def _uuid(driver: Any, ordinal: int) -> str | None:

@@ -103,6 +103,9 @@ class FakeBackend:
     def download(self, buffer: Memory, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         return buffer.read(offset, dtype, count).copy()
 
+    def address(self, buffer: Memory) -> int:
+        raise CompileError("the fake has no addresses of device memory")
+
     def fill(self, buffer: Memory, pattern: int, size: int) -> None:
         buffer.write(0, np.full(size // 4, pattern, np.uint32))
 
@@ -146,9 +149,9 @@ class FakeBackend:
     def _times(self, launches: Sequence[Launch]) -> tuple[float, float]:
         """(timeline, sum of kernel times) of a sequence."""
         draw = random.Random(f"{self.script.seed} leg {self._history}")
-        # By kernel and sizes: of y, k and n, or of what a bare read reads.
-        counts = Counter((launch.kernel.handle.number, launch.args[2:5]) for launch in launches)
-        examples = {(launch.kernel.handle.number, launch.args[2:5]): launch for launch in launches}
+        kinds = [_kind(launch) for launch in launches]
+        counts = Counter(kinds)
+        examples = dict(zip(kinds, launches, strict=True))
         timeline = kernel = 0.0
         for kind, launch in examples.items():
             build: _Build = launch.kernel.handle
@@ -194,9 +197,11 @@ class FakeBackend:
 
 
 def read_constants(text: str) -> dict[str, str]:
-    """The constants at the head of a kernel's text."""
+    """The constants at the head of a kernel's text, those at the head of its file too."""
     constants = {}
     for line in text.splitlines():
+        if line.startswith("#line"):
+            continue
         match = _DEFINE.fullmatch(line)
         if match is None:
             break
@@ -207,6 +212,11 @@ def read_constants(text: str) -> dict[str, str]:
 def _facts(launch: Launch) -> Mapping[str, str]:
     build: _Build = launch.kernel.handle
     return dict(build.facts) | build.programme.sizes(launch)
+
+
+def _kind(launch: Launch) -> tuple[object, ...]:
+    """Kernel and sizes: of y, k and n, of what a bare read reads, or the tokens of a cache."""
+    return launch.kernel.handle.number, launch.args[2:5], launch.args[6:7]
 
 
 def _output(launch: Launch) -> Memory:

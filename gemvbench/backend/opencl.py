@@ -112,6 +112,9 @@ class OpenCLBackend:
         cl.enqueue_copy(self._queue, array, buffer, src_offset=offset)
         return array
 
+    def address(self, buffer: Buffer) -> int:
+        raise CompileError("OpenCL gives no addresses of device memory")
+
     def fill(self, buffer: Buffer, pattern: int, size: int) -> None:
         cl.enqueue_fill_buffer(self._queue, buffer, np.array(pattern, np.uint32), 0, size)
         self._queue.finish()
@@ -191,18 +194,17 @@ def _kernel_of(program: cl.Program, entry: str) -> Kernel:
 
 
 class _ArgumentSetter:
-    """Sets only the arguments that differ from the call before: they are kept at enqueue."""
+    """Sets only the arguments that differ from a kernel's call before: they are kept at enqueue."""
 
     def __init__(self) -> None:
-        self._kernel: Any = None
-        self._args: tuple[Argument, ...] = ()
+        self._last: dict[Any, tuple[Argument, ...]] = {}
 
     def set(self, launch: Launch) -> None:
         handle = launch.kernel.handle
-        if handle is not self._kernel:
+        if handle not in self._last:
             handle.set_args(*launch.args)
         else:
-            for index, (new, old) in enumerate(zip(launch.args, self._args, strict=True)):
-                if new is not old:
+            for index, (new, old) in enumerate(zip(launch.args, self._last[handle], strict=True)):
+                if new is not old and new != old:
                     handle.set_arg(index, new)
-        self._kernel, self._args = handle, launch.args
+        self._last[handle] = launch.args

@@ -16,7 +16,7 @@ from gemvbench.checkout import Commit, resolve
 from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
-from gemvbench.commands.setup import Setup, prepare
+from gemvbench.commands.setup import Beside, Setup, prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
@@ -45,7 +45,7 @@ def run_ab(options: argparse.Namespace) -> Exit:
     if against is None:
         arms = [parse_arm(options.baseline or default_baseline(options.op)), *arms]
     path = record_path(options)
-    setup = prepare(options, arms, make_settings(options), against=against)
+    setup = prepare(options, arms, make_settings(options), beside=Beside(against=against))
     return conduct(options, setup, path, comparison_document)
 
 
@@ -60,7 +60,7 @@ def run_sweep(options: argparse.Namespace) -> Exit:
     if against is None:
         arms = [parse_arm(options.baseline) if options.baseline else arms[0], *arms]
     path = record_path(options)
-    setup = prepare(options, arms, make_settings(options), against=against)
+    setup = prepare(options, arms, make_settings(options), beside=Beside(against=against))
     return conduct(options, setup, path, comparison_document, grid=_make_grid(setup, cells))
 
 

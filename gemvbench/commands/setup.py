@@ -56,17 +56,25 @@ class Setup:
 CaseChooser = Callable[[argparse.Namespace, DeviceInfo], Sequence[Case]]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What goes with the arms of a run: what attends in the token of each, and a commit in which
+    each has its baseline."""
+
+    attention: Sequence[Arm] = ()
+    against: Commit | None = None
+
+
 def prepare(
     options: argparse.Namespace,
     arms: Sequence[Arm],
     settings: Settings,
     choose: CaseChooser | None = None,
-    against: Commit | None = None,
+    beside: Beside = Beside(),
 ) -> Setup:
     """Devices, cases and specialised arms of a run; the first arm is the baseline.
 
-    Without `choose` the cases are shapes, from the options of `ab`. With `against` each arm has
-    itself, as it stood in that commit, as its baseline.
+    Without `choose` the cases are shapes, from the options of `ab`.
 
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
@@ -80,9 +88,9 @@ def prepare(
         cases: Sequence[Case] = with_spare_rows(choose_cases(options, device), arms)
     else:
         cases = choose(options, device)
-    entrants = make_entrants(arms, device, devices)
-    if against is not None:
-        entrants = pair_with_revision(entrants, against)
+    entrants = make_entrants(arms, device, devices, beside.attention)
+    if beside.against is not None:
+        entrants = pair_with_revision(entrants, beside.against)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)
     used = {entrant.device.id: entrant.device for entrant in entrants}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from gemvbench.report.comparison import (
 )
 from gemvbench.report.document import Document, Section
 from gemvbench.results import Summary
+from gemvbench.token_case import Token
 
 _HALF = ("ms", "GB/s", "of roof", "of token")
 
@@ -45,6 +47,7 @@ def decode_document(summary: Summary) -> Document:
     against = {token.arm: by_arm.get(token.whole.baseline, token) for token in tokens}
     sections = [
         replace(whole, notes=notes),
+        *_attention_sections(summary),
         *(_table(base, by_arm[arm], summary) for arm, base in against.items() if arm != base.arm),
         *_point_sections(points, header.settings.tolerance),
         Section(title="", columns=(), rows=(), notes=(_lengths(summary), *closing(summary))),
@@ -58,6 +61,26 @@ def decode_document(summary: Summary) -> Document:
         operating_point=points,
     )
     return Document(sections=tuple(sections), data=data, records=common.records)
+
+
+def _attention_sections(summary: Summary) -> list[Section]:
+    """What attends to how much, and which bytes were counted."""
+    token = summary.run.header.cases[0]
+    assert isinstance(token, Token)
+    if token.attention is None or token.growth is None:
+        return []
+    growth, own = token.growth, token.classes[-1]
+    (first, last), whole = growth.counted, token.attention
+    mean = (first + last) / 2
+    head = f"{whole.head_dim}" + (f" (V {whole.v_size})" if whole.v_size != whole.head_dim else "")
+    text = (
+        f"{own.times} layers attend, {whole.heads} heads of {head} over {whole.kv_heads} of K and "
+        f"V in {whole.k_type}, each to a cache of its own. A run begins with {growth.context} "
+        f"cached tokens and adds one with every token, so what both runs differ in attends to "
+        f"{first} to {last}; K and V count once, at the mean of {mean:g}. Attention by itself has "
+        f"{math.ceil(mean)} in every call."
+    )
+    return [Section(title="", columns=(), rows=(), notes=(text,))]
 
 
 def _token_line(token: Breakdown) -> str:
@@ -156,7 +179,7 @@ def _row_notes(arm: Breakdown, summary: Summary) -> list[str]:
     if arm.gap is not None:
         notes.append("no kernel running: time line less the kernels' own times, inside the above.")
     if arm.launches is not None:
-        calls = sum(part.calls for part in arm.parts)
+        calls = arm.launch_count
         how = summary.run.header.settings.launches
         cuda = any(device.backend == "cuda" for device in summary.run.header.devices)
         notes.append(

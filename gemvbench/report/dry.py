@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gemvbench.attention_case import Attention
+from gemvbench.case import Gemv
+from gemvbench.cases import Case
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import Choice
@@ -14,6 +15,7 @@ from gemvbench.record import Settings
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
 from gemvbench.token_arm import DeviceOutcome, TokenArm
+from gemvbench.token_case import Token
 
 
 def dry_document(
@@ -38,7 +40,7 @@ def dry_document(
 
 
 def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Section:
-    what = "caches" if isinstance(contest.case, Attention) else "weights"
+    what = _what(contest.case)
     memory = [
         f"{device}: {what} in {layout.turns} buffers, {units.size(layout.pool_bytes)} in all"
         for device, layout in contest.layouts.items()
@@ -53,6 +55,13 @@ def _section(contest: Contest, settings: Settings, roofs: Sequence[str]) -> Sect
         rows=tuple(_row(choice) for choice in contest.choices),
         notes=(*memory, *(f"pass {i}: {' '.join(order)}" for i, order in enumerate(orders, 1))),
     )
+
+
+def _what(case: Case) -> str:
+    """What of a case lies in memory in many copies or layers."""
+    if isinstance(case, Token) and case.operations:
+        return "weights and caches" if case.attention else "weights"
+    return "weights" if isinstance(case, Gemv) else "caches"
 
 
 def _looks(settings: Settings) -> str:

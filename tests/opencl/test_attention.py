@@ -12,11 +12,16 @@ from conftest import make_device
 
 from gemvbench.arm import parse_arm
 from gemvbench.attention_case import Attention
+from gemvbench.attention_oracle import trials
 from gemvbench.attention_verify import AttentionVerifier
 from gemvbench.jobs import choose
 from gemvbench.messages import Layout, Verified, Verify
+from gemvbench.models import Heads, Model, Operation
 from gemvbench.plan import plan_layout
 from gemvbench.spaces import make_space
+from gemvbench.token_case import Growth, make_token
+from gemvbench.token_plan import plan_token
+from gemvbench.token_space import TokenSpace
 
 pytest.importorskip("pyopencl")
 from gemvbench.worker import list_devices, open_backend
@@ -150,3 +155,28 @@ def test_timed_calls_give_the_verified_output(backend: Any, kv: str, layout: str
         for calls in (1, 4):
             assert runner.time(calls).timeline > 0
             assert runner.output_digest() == digests[job.arm]
+
+
+@pytest.mark.parametrize("arm", ["splitkv", "token_major+splits4", "gqa+splits1"])
+def test_every_token_of_a_run_attends_to_its_own_context(backend: Any, arm: str) -> None:
+    """14 to 18 tokens, where splitkv gets a second range, and a launch that merges, at 17."""
+    model = Model(
+        id="m",
+        title="M",
+        operations=(Operation("qkv", 64, 96, 2),),
+        order=(0, 0),
+        attention=Heads(heads=4, kv_heads=2, head_dim=64, v_dim=64),
+        attends=(1,),
+    )
+    growth = Growth(context=13, kv="q8_0", lengths=(1, 5))
+    token = make_token(model, "f16", "f16", growth)
+    space = TokenSpace(backend, token, plan_token(token, backend.info), attention.SEED, 0)
+    space.fill()
+    _, job = choose(parse_arm("cpu"), "cpu", token, backend.info, parse_arm(arm))
+    assert job is not None
+    runner = space.make_runner(job)
+    for calls, context in enumerate(token.contexts, 1):
+        runner.time(calls)
+        (trial,) = [t for t in trials(token.attention_at(context), attention.SEED) if t.is_timed]
+        check = trial.compare(space.shelves[-1][-1].output(), False)
+        assert check.passed, (context, check)

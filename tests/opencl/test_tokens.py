@@ -31,13 +31,16 @@ vocab = 8192
 
 [small-moe]
 title = "Small-MoE"
+heads = 4
+kv_heads = 2
+head_dim = 64
 operations = [
-    ["attention", 256, 512],
+    ["qkv", 256, 512],
     ["expert up", 256, 512, 8, 2],
     ["expert down", 512, 256, 8, 2],
     ["lm_head", 256, 4096],
 ]
-token = [[3, ["attention", "expert up", "expert down"]], [1, ["lm_head"]]]
+token = [[3, ["qkv", "attention", "expert up", "expert down"]], [1, ["lm_head"]]]
 """
 HEAD = "lm_head"
 
@@ -60,13 +63,17 @@ def decode(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 def test_a_token_is_verified_timed_and_taken_apart(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Experts, and three caches that grow from 40 tokens; one arm attends in four launches."""
     arms = ("--device", "intel", "--model", "small-moe", "--baseline", "cpu+pack1", "--arm", "auto")
-    found = decode(capsys, *arms)
+    attention = ("--attention-arm", "token_major", "--attention-baseline", "splitkv")
+    found = decode(capsys, *arms, "--context", "40", *attention, "--lengths", "2,9")
     base, auto = found["tokens"]
-    assert (base["arm"], auto["arm"]) == ("cpu+pack1", "auto")
+    assert (base["arm"], auto["arm"]) == ("cpu+pack1/splitkv", "auto/token_major")
+    assert auto["whole"]["case"] == "token-small-moe-f16-f16-n43to49"
+    assert (base["launch_count"], auto["launch_count"]) == (16 + 3 * 2, 16 + 3 * 4)
     assert auto["whole"]["verified"] is True
     assert auto["whole"]["blocks"] >= 1
-    assert sum(part["calls"] for part in auto["parts"]) == 16
+    assert sum(part["calls"] for part in auto["parts"]) == 16 + 3
     assert auto["missing"] == []
     sum_of_parts = auto["seconds"] - auto["rest"]
     assert 0.3 * auto["seconds"] < sum_of_parts < 3 * auto["seconds"]  # on a shared machine
