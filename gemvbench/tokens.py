@@ -12,7 +12,7 @@ _TOKEN = re.compile(
 
 
 def tokens(text: str) -> tuple[str, ...]:
-    """Tokens in order; a directive of the preprocessor is one, and `#line` none.
+    """Tokens in order; directives of the preprocessor end in a newline, `#line` is none.
 
     Two texts with the same tokens are the same programme.
     """
@@ -23,6 +23,13 @@ def tokens(text: str) -> tuple[str, ...]:
         if not line.lstrip().startswith("#"):
             found += _TOKEN.findall(line)
         elif not re.match(r"\s*#\s*line\b", line):
-            # `#define F(x)` and `#define F (x)` differ, so one space stays one space.
-            found.append(" ".join(re.sub(r"^\s*#\s*", "#", line).split()))
+            found += [*_directive(line.strip()[1:].lstrip()), "\n"]
     return tuple(found)
+
+
+def _directive(text: str) -> list[str]:
+    """`#define F(x)` and `#define F (x)` differ: a name keeps the bracket that follows at once."""
+    name = re.match(r"define\s+(\w+\(?)", text)
+    if name is None:
+        return ["#", *_TOKEN.findall(text)]
+    return ["#define", name[1], *_TOKEN.findall(text[name.end() :])]
