@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -78,6 +79,8 @@ class AsvResults:
         from asv.results import Results, iter_results_for_machine_and_hash
 
         name = machine["machine"]
+        for path in (self.folder / name).glob(f"{gate.head[:8]}-*.json"):
+            json.loads(path.read_text())  # asv passes over a damaged file, and we would write it
         if (self.folder / name).is_dir():
             begun = iter_results_for_machine_and_hash(str(self.folder), name, gate.head)
             for results in begun:
