@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from gemvbench.legs.findings import find
-from gemvbench.legs.lines import LegDone, LegsEnded, LegsRun
-from gemvbench.legs.metrics import MetricError, read_metric
+from gemvbench.legs.lines import LegDone, LegsEnded, LegsRun, Metric
+from gemvbench.legs.metrics import BUILT_IN, MetricError, read_metric
 from gemvbench.legs.process import Ran, run_process
 from gemvbench.legs.record import LegsRecorder
 from gemvbench.legs.schedule import Pair, plan_pairs
@@ -72,17 +73,10 @@ class Conductor:
         matches: dict[str, int] = {}
         reason = ran.reason
         if not reason:
-            out, err = (path.read_text(errors="replace") for path in logs)
             try:
-                for metric in settings.metrics:
-                    if metric.source in ("regex", "json"):
-                        values[metric.name], count = read_metric(metric, out, err)
-                        if count > 1:
-                            matches[metric.name] = count
-                    else:
-                        values[metric.name] = float(getattr(ran, metric.source))
+                values, matches = self._read(ran, logs)
             except MetricError as error:
-                values, reason = {}, str(error)
+                reason = str(error)
         return LegDone(
             number=number,
             pair=pair.number,
@@ -96,6 +90,19 @@ class Conductor:
             matches=matches,
             reason=reason,
         )
+
+    def _read(self, ran: Ran, logs: tuple[Path, Path]) -> tuple[dict[str, float], dict[str, int]]:
+        """(values, how often those are there that are there more than once)."""
+        out, err = (path.read_text(errors="replace") for path in logs)
+        values, matches = {}, {}
+        for metric in self._settings.metrics:
+            if metric.source in BUILT_IN:
+                values[metric.name] = _measured(metric, ran)
+                continue
+            values[metric.name], count = read_metric(metric, out, err)
+            if count > 1:
+                matches[metric.name] = count
+        return values, matches
 
     def _count_failure(self, program: str, reason: str) -> str:
         for name in (program, ""):
@@ -120,6 +127,18 @@ class Conductor:
         return found.usable_pairs in settings.looks and all(
             metric.judgement.verdict != "UNDECIDED" for metric in found.metrics
         )
+
+
+def _measured(metric: Metric, ran: Ran) -> float:
+    """A metric that is measured from outside.
+
+    Raises:
+        MetricError: the program ended too soon for it.
+    """
+    value = float({"wall": ran.wall, "cpu": ran.cpu, "memory": ran.memory}[metric.source])
+    if value <= 0:
+        raise MetricError(f"metric {metric.name}: the program ended too soon to have one")
+    return value
 
 
 def _before(command: Sequence[str], timeout: float) -> Ran | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_FIRST_WATCH, _LAST_WATCH = 0.01, 0.2
+_FIRST_WATCH, _LAST_WATCH = 0.002, 0.2
 """Seconds between two looks at the memory: each goes through all processes of the machine, so they
 become rarer."""
 _GRACE_SECONDS = 2.0
@@ -27,6 +27,7 @@ class Ran:
     wall: float
     cpu: float
     memory: int
+    """Peak of the tree; 0 where it ended before the first look."""
     reason: str
     """Why it counts for nothing; "" where it ended well."""
 
@@ -70,8 +71,7 @@ def run_process(
     return Ran(
         wall=waiter.ended - started,
         cpu=usage.ru_utime + usage.ru_stime,
-        # The kernel's own peak counts what was there before exec: this process.
-        memory=memory or usage.ru_maxrss * 1024,
+        memory=memory,  # not ru_maxrss, which counts what was there before exec: this process
         reason=f"stopped after {timeout:g} s" if late else _ending(waiter.status),
     )
 

@@ -50,10 +50,12 @@ def legs_document(found: Findings) -> Document:
 def _headline(each: Found, found: Findings) -> str:
     judged = each.judgement
     verdict = "VOID" if found.void else judged.verdict
-    reason = f"; {judged.reason}" if judged.reason else ""
+    # The rule speaks of blocks; here a pair is one.
+    reason = f"; {judged.reason.replace('blocks', 'clean pairs')}" if judged.reason else ""
     return (
         f"{each.metric.name}: {verdict}, ratio {units.ratio(judged.interval.ratio)} "
-        f"({units.interval(judged.interval.ci)}), {each.won} of {each.clean} clean pairs won{reason}"
+        f"({units.interval(judged.interval.ci)}), {each.won} of {each.clean} clean pairs won"
+        f"{reason}"
     )
 
 
