@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from conftest import ROOT
 
 from gemvbench import cli
 from gemvbench.commands.legs import exit_code
@@ -467,6 +470,22 @@ def test_a_slower_program_fails_where_asked(tmp_path: Path) -> None:
     words = ("--a", a, "--b", b)
     words += ("--record", str(tmp_path / "r.jsonl"))
     assert legs(*words, "--fail-on-slower") == 1
+
+
+def test_the_example_of_the_documentation_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In small: a tenth of the text, and as few pairs as may be."""
+    document = (ROOT / "docs" / "legs.md").read_text()
+    make, command = re.findall(r"^(?:python3|gemvbench) .*big\.txt.*$", document, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(make.replace("python3", PYTHON, 1).replace("800000", "80000"))
+    code, target = words[2], words[-1]
+    Path(target).write_bytes(subprocess.check_output([words[0], "-c", code]))
+    words = shlex.split(command.replace("--pairs 16 --aa 3", "--pairs 9 --aa 2"))
+    assert legs(*words[2:], "--record", "r.jsonl", "--format", "json") == 0
+    saved = json.loads(capsys.readouterr().out)["results"][1]
+    assert (saved["metric"], saved["verdict"], saved["won"]) == ("saved", "SLOWER", 0)
 
 
 def test_the_plan_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
