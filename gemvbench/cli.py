@@ -34,6 +34,7 @@ _MODULES = {
     "selftest": "gemvbench.commands.selftest",
     "gate": "gemvbench.commands.gate",
     "simulate": "gemvbench.commands.simulate",
+    "legs": "gemvbench.commands.legs",
 }
 
 
@@ -111,6 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_gate(commands)
     _add_selftest(commands)
     _add_simulate(commands)
+    _add_legs(commands)
     return parser
 
 
@@ -232,6 +234,47 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     add("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
     add("--plots", metavar="DIR", help="also draw run.svg and power.svg there (extra `plots`)")
     _add_output(simulate)
+
+
+def _add_legs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    legs = commands.add_parser(
+        "legs",
+        help="compare two whole programs, run in pairs",
+        description="Runs two command lines in turn, AB and BA, and judges what they print or take "
+        "by the pairs. No shell runs: for pipes write sh -c '...'.",
+    )
+    add = legs.add_argument
+    add("--a", metavar="CMD", help="the program that is held against")
+    add("--b", metavar="CMD", help="the other program")
+    add(
+        "--env",
+        action=_Append,
+        metavar="VAR=X,Y",
+        help="instead of --b: the same program with a variable that is X for A and Y for B",
+    )
+    add(
+        "--metric",
+        action=_Append,
+        metavar="METRIC",
+        help="NAME=REGEX, NAME=json:PATH, wall (default), cpu or memory; may be given again",
+    )
+    add(
+        "--better",
+        action=_Append,
+        metavar="WORD",
+        help="more or less, of what programs print; or NAME=more",
+    )
+    add("--pairs", type=int, default=8, metavar="N", help="most pairs (default 8)")
+    add("--aa", type=int, default=0, metavar="N", help="pairs of A against itself, among them")
+    add("--before", metavar="CMD", help="runs before every leg, untimed")
+    add("--pause", metavar="TIME", help="between legs")
+    add("--timeout", default="10m", metavar="TIME", help="of a leg (default 10m)")
+    add("--seed", type=int, default=0, help="seed of the order")
+    _add_decision(legs)
+    add("--dry-run", action="store_true", help="print the order, run nothing")
+    add("--record", metavar="FILE", help="where the legs go (JSON lines)")
+    add("--fail-on-slower", action="store_true", help="exit 1 if B is SLOWER in a metric")
+    _add_output(legs)
 
 
 def _add_decode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

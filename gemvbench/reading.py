@@ -45,7 +45,7 @@ def read_record(path: Path) -> Run:
     Raises:
         UserError: no such file, another schema, no header, or one that no run writes.
     """
-    raw = _read_lines(path)
+    raw = read_lines(path)
     if raw:
         _check_schema(path, raw[0])
     decoder = msgspec.json.Decoder(Line)
@@ -79,7 +79,8 @@ def read_record(path: Path) -> Run:
     )
 
 
-def _read_lines(path: Path) -> list[bytes]:
+def read_lines(path: Path) -> list[bytes]:
+    """The lines of a file, unpacked where it is packed; UserError where it cannot be read."""
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).splitlines()

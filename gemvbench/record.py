@@ -7,10 +7,9 @@ Charged line for each death, and Ended. Reports are made from a record alone.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +17,7 @@ from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.folders import records_folder
 from gemvbench.jobs import Choice
+from gemvbench.line_file import LineFile
 from gemvbench.messages import (
     BlockDone,
     Calibrated,
@@ -199,20 +199,12 @@ class Recorder:
     def __init__(self, header: Header, path: Path | None) -> None:
         self.header, self.path = header, path
         self._lines: list[Line] = []
-        self._encoder = msgspec.json.Encoder()
-        self._file: IO[bytes] | None = None
-        self._kept = path is not None
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("xb")
-            except OSError as error:
-                self._give_up(error)
-        self._write(header)
+        self._file = LineFile(path)
+        self._file.write(header)
 
     def add(self, line: Line) -> None:
         self._lines.append(line)
-        self._write(line)
+        self._file.write(line)
 
     def run(self) -> Run:
         return Run(header=self.header, lines=tuple(self._lines))
@@ -220,29 +212,10 @@ class Recorder:
     @property
     def is_kept(self) -> bool:
         """Whether every line so far is in the file."""
-        return self._kept
+        return self._file.is_whole
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _write(self, line: Line) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.write(self._encoder.encode(line) + b"\n")
-            self._file.flush()
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self._file, self._kept = None, False
-        print(
-            f"gemvbench: the record {self.path} cannot be written ({error.strerror}). The run "
-            "goes on and its result is printed at the end; free space or name another place "
-            "with --record to keep the samples too.",
-            file=sys.stderr,
-        )
+        self._file.close()
 
 
 def default_path(command: str) -> Path:
