@@ -142,7 +142,8 @@ def _case_problem(header: Header, case: Case) -> str:
     choices = [choice for choice in header.choices if choice.case == case.id]
     labels = [choice.label for choice in choices]
     against = {choice.against for choice in choices} - {""}
-    if labels[:1] != [header.baseline] and labels[:1] != [c.against for c in choices[1:2]]:
+    own = [header.baseline, *(choice.against for choice in choices[1:2])]
+    if not labels or labels[0] not in own:
         return f"the first arm of {case.id} is not its baseline {header.baseline!r}"
     if against - set(labels):
         return f"{case.id} does not have the arm {min(against - set(labels))!r} to compare with"

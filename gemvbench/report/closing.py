@@ -35,8 +35,8 @@ def how_sure(summary: Summary) -> list[str]:
     if blocks:
         lines.append(
             f"Ratio: time of {_baseline(summary)} over time of arm, more is faster; "
-            f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
-            f"{_family(summary)} together. aa is the baseline a second time."
+            f"{settings.confidence:.0%} interval over {_looked(summary)} blocks of "
+            f"{settings.passes} passes, {_family(summary)} together. aa is the baseline a second time."
         )
     if blocks >= MIN_BLOCKS:
         lines.append(
@@ -107,6 +107,13 @@ def _family(summary: Summary) -> str:
 
 def _blocks(summary: Summary) -> int:
     return max((result.blocks for result in summary.results), default=0)
+
+
+def _looked(summary: Summary) -> int:
+    """Blocks that the last look reached has seen: those behind the intervals."""
+    blocks = _blocks(summary)
+    reached = [look for look in summary.run.header.settings.looks if look <= blocks]
+    return reached[-1] if reached else blocks
 
 
 def _disturbances(summary: Summary) -> list[str]:
