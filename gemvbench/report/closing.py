@@ -36,7 +36,8 @@ def how_sure(summary: Summary) -> list[str]:
         lines.append(
             f"Ratio: time of {_baseline(summary)} over time of arm, more is faster; "
             f"{settings.confidence:.0%} interval over {_looked(summary)} blocks of "
-            f"{settings.passes} passes, {_family(summary)} together. aa is the baseline a second time."
+            f"{settings.passes} passes, {_family(summary)} together. aa is the baseline a second "
+            "time."
         )
     if blocks >= MIN_BLOCKS:
         lines.append(
