@@ -98,11 +98,7 @@ Outcome = Specialization | HostArm | LibraryArm | Declined
 
 
 def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
-    """Constants and geometry of `arm` for `case` on `device`. Pure; opens nothing."""
-    if arm.family == AUTO:
-        best = msgspec.structs.replace(recommend(case, device), revision=arm.revision)
-        chosen = specialize(best, case, device)
-        return as_auto(arm, chosen, f"the rule for a {device.kind} device")
+    """Constants and geometry of `arm`, any but `auto`, for `case` on `device`. Pure."""
     if arm.family in HOST_FAMILIES:
         if not device.is_cpu:
             return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
@@ -147,8 +143,8 @@ def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
     return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
-def recommend(case: Gemv, device: DeviceInfo) -> Arm:
-    """The arm the project recommends, `auto`: a rule by kind of device.
+def rule_arm(case: Gemv, device: DeviceInfo) -> Arm:
+    """What `auto` is where nothing was tuned: a rule by kind of device.
 
     The CPU constants are the best measured on PoCL and on Intel's runtime (docs/kernels.md).
     FP32 x declines load width on a GPU, so there it is S1's kernel.
