@@ -151,7 +151,14 @@ def _attention_job(
 
 def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:
     if isinstance(outcome, LibraryArm):
-        return LibraryJob(arm=label, device=device.id, library=outcome.library, w=outcome.w)
+        return LibraryJob(
+            arm=label,
+            device=device.id,
+            library=outcome.library,
+            w=outcome.w,
+            y=outcome.y,
+            accumulate=outcome.accumulate,
+        )
     return KernelJob(
         arm=label,
         device=device.id,

@@ -84,6 +84,9 @@ class LibraryArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     arm: str
     library: str
     w: str
+    y: str = "f32"
+    """Type in which it stores y."""
+    accumulate: int = 32
     steps: tuple[Step, ...] = ()
 
 
@@ -121,18 +124,27 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
 
 
 def _specialize_library(arm: Arm, case: Gemv, device: DeviceInfo) -> LibraryArm | Declined:
-    """cuBLAS multiplies operands of one 16-bit type, and is there where CUDA and it are."""
-    if device.language != "cuda":
-        return Declined(arm.name, f"{arm.family} needs CUDA, and {device.id} is {device.platform}")
-    if case.w != case.x:
-        return Declined(arm.name, f"{arm.family} has no product of {case.w} weights and {case.x} x")
-    if arm.family not in device.capabilities:
-        return Declined(
-            arm.name,
-            f"the library is not installed: `pip install 'gemvbench[cublas]'`, or "
-            f"'gemvbench[cublas12]' for CUDA 12, brings it for {device.id}",
-        )
-    return LibraryArm(arm=arm.name, library=arm.family, w=case.w)
+    """A library multiplies operands of one 16-bit type, where device and package are."""
+    library = LIBRARY_FAMILIES[arm.family]
+    reason = None
+    if device.language != library.language:
+        language = "CUDA" if library.language == "cuda" else "OpenCL"
+        reason = f"{arm.family} needs {language}, and {device.id} is {device.platform}"
+    elif case.w != case.x or case.w not in library.types:
+        reason = f"{arm.family} has no product of {case.w} weights and {case.x} x"
+    elif library.needs and library.needs not in device.capabilities:
+        reason = f"{arm.family} computes in FP16, and {device.id} does not (compile probe)"
+    elif library.package not in device.capabilities:
+        reason = f"it is not installed for {device.id}: {library.install}"
+    if reason:
+        return Declined(arm.name, reason)
+    return LibraryArm(
+        arm=arm.name,
+        library=arm.family,
+        w=case.w,
+        y="f32" if library.wide else case.w,
+        accumulate=library.accumulate,
+    )
 
 
 def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:

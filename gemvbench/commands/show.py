@@ -42,9 +42,12 @@ def run_list(options: argparse.Namespace) -> Exit:
         ),
         *(
             {"family": name, "summary": summary, "axes": ""}
-            for name, summary in (HOST_FAMILIES | LIBRARY_FAMILIES).items()
+            for name, summary in (
+                *HOST_FAMILIES.items(),
+                *((name, library.summary) for name, library in LIBRARY_FAMILIES.items()),
+            )
         ),
-        {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
+        {"family": AUTO, "summary": "what `tune` found for a case, else a rule", "axes": ""},
     ]
     models = list(catalogue().values())
     sections = (

@@ -46,7 +46,7 @@ def _claim(found: Found) -> str:
         return f"{shape}: {row.arm}, the rule's; none of {row.tried - 1} other arms was FASTER."
     return (
         f"{shape}: {row.arm}, {row.ratio:.3f}x the speed of the rule's {row.rule} (interval "
-        f"{units.interval((row.low, row.high))}), the first of {row.tried - 1} arms."
+        f"{units.interval((row.low, row.high))}), found among {row.tried - 1} arms."
     )
 
 
