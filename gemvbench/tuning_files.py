@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gemvbench.arm import AUTO, FAMILIES, parse_arm
+from gemvbench.arm import FAMILIES, Arm, parse_arm
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import UserError
@@ -127,7 +127,8 @@ def _row_problem(row: Row) -> str:
     try:
         Gemv(k=row.k, n=row.n, w=row.w, x=row.x)
         for text in (row.arm, row.rule) if row.interface == INTERFACE else ():
-            if parse_arm(text).full_name != text or parse_arm(text).family not in _tunable():
+            arm = parse_arm(text)
+            if arm != Arm(family=arm.family, axes=arm.axes) or arm.family not in _tunable():
                 return f"{text!r} is no arm for a table"
     except UserError as error:
         return str(error)
@@ -138,7 +139,7 @@ def _row_problem(row: Row) -> str:
 
 
 def _tunable() -> Sequence[str]:
-    return [n for n, family in FAMILIES.items() if "gemv" in family.operations and n != AUTO]
+    return [name for name, family in FAMILIES.items() if "gemv" in family.operations]
 
 
 def _corrupt(path: Path, why: str) -> str:
