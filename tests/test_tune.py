@@ -64,12 +64,17 @@ def test_the_planted_arm_is_found_and_taken(
     assert shape["low"] < 1.1 < shape["high"]
     assert shape["low"] > 1.0
     assert "round 1 of 3: 5 arms" in answer.err
-    plan = gemvbench("ab", "--arm", "auto", "--shape", "512x96", "--dry-run", "--format", "json")
-    assert dict(plan.json[1]["outcome"]["constants"])["ROWS"] == 2
-    assert f"arm auto -> {ARM}: the user's table, 512x64 of " in plan.out
-    assert "the nearest to 512x96" in plan.out
-    far = gemvbench("ab", "--arm", "auto", "--shape", "512x640", "--dry-run", "--format", "json")
-    assert "the rule for a gpu device; no tuned shape is near" in far.out
+
+    def first_step(shape: str) -> Any:
+        words = ("ab", "--arm", "auto", "--shape", shape, "--dry-run", "--format", "json")
+        outcome = gemvbench(*words).json[1]["outcome"]
+        return dict(outcome["constants"])["ROWS"], outcome["steps"][0]["reason"]
+
+    rows, source = first_step("512x96")
+    assert rows == 2
+    assert source.startswith("the user's table, 512x64 of ")
+    assert "the nearest to 512x96" in source
+    assert first_step("512x640") == (1, "the rule for a gpu device; no tuned shape is near")
 
 
 def test_a_second_run_measures_nothing_again(
