@@ -209,6 +209,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[tuple[str, int], ...] = ()
     device: str | None = None
     revision: str | None = None
+    """As the user wrote it; kernels come from `commit` where that is known."""
+    commit: str = ""
+    """The hash that `revision` was resolved to, once and before the run."""
     file: UserFile | None = None
 
     def asked(self, axis: str) -> int | None:
@@ -221,6 +224,15 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     def replace_axis(self, axis: str, value: int) -> Arm:
         axes = dict(self.axes) | {axis: value}
         return msgspec.structs.replace(self, axes=_ordered(self.family, axes))
+
+    @property
+    def has_revisions(self) -> bool:
+        """Whether its kernel lies in the checkout: not a user's file, nor a library's."""
+        return self.file is None and self.family not in {*HOST_FAMILIES, *LIBRARY_FAMILIES}
+
+    def at_revision_of(self, other: Arm) -> Arm:
+        """This arm with its kernel from where another arm has its own."""
+        return msgspec.structs.replace(self, revision=other.revision, commit=other.commit)
 
     @property
     def name(self) -> str:

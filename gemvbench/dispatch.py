@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
 from gemvbench import ladder
 from gemvbench.arm import AUTO, Arm, parse_arm
 from gemvbench.attention_case import Attention
@@ -33,7 +31,7 @@ def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
     if arm.family != AUTO:
         return _specialize(arm, case, device)
     advice = advise(case, device)
-    own = msgspec.structs.replace(advice.arm, revision=arm.revision)
+    own = advice.arm.at_revision_of(arm)
     return as_auto(arm, _specialize(own, case, device), advice.source)
 
 
@@ -41,7 +39,7 @@ def resolve(arm: Arm, case: Single, device: DeviceInfo) -> Arm:
     """The arm itself, or what `auto` stands for."""
     if arm.family != AUTO:
         return arm
-    return msgspec.structs.replace(recommend(case, device), revision=arm.revision)
+    return recommend(case, device).at_revision_of(arm)
 
 
 def recommend(case: Single, device: DeviceInfo) -> Arm:

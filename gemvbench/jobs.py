@@ -38,6 +38,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     case: str
     outcome: Chosen
+    against: str = ""
+    """Label of the arm that it is compared with; "" for the baseline of the run."""
     source: str = ""
     """Digest of the kernel text, entry and geometry; "" where nothing is built."""
 

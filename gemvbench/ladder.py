@@ -398,6 +398,6 @@ def _build(
         workgroups=workgroups,
         workgroup_size=workgroup_size,
         steps=steps,
-        revision=arm.revision,
+        revision=arm.commit or arm.revision,
         user_file=arm.file is not None,
     )

@@ -33,7 +33,7 @@ from gemvbench.messages import (
 from gemvbench.plan import TWIN
 from gemvbench.planner import Planner
 from gemvbench.process import WorkerDiedError, converse
-from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings
+from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings, Shed
 from gemvbench.results import all_decided, summarise
 from gemvbench.stats import MIN_BLOCKS
 from gemvbench.token_case import Token
@@ -150,6 +150,9 @@ class Conductor:
         if contests and budget.seconds is not None:
             fewest = min(MIN_BLOCKS, self.settings.looks[-1])
             needed = fewest * self._planner.block_seconds(contests)
+            while self.settings.sheds and len(contests) > 1 and not budget.holds(needed):
+                self.recorder.add(Shed(case=contests.pop().case.id))
+                needed = fewest * self._planner.block_seconds(contests)
             if not budget.holds(needed):
                 self._smallest_budget = round_up(budget.spent() + _MARGIN * needed)
                 return TOO_SMALL
@@ -169,12 +172,13 @@ class Conductor:
             for contest in contests
             if all(self._planner.has_roof(job.device) for job in contest.jobs)
             for job in contest.jobs
-            if job.arm not in (contest.baseline, TWIN)
+            if job.arm not in {*contest.baselines(), TWIN}
         ]
         if self.settings.quick or not candidates:
             return
         contest, drawn = random.Random(f"alone {self.settings.seed}").choice(candidates)
-        requests = {arm: self._planner.alone(contest, arm) for arm in (drawn, contest.baseline)}
+        pair = (drawn, contest.opponent(drawn))
+        requests = {arm: self._planner.alone(contest, arm) for arm in pair}
         if not budget.holds(self._planner.block_seconds([contest]) * len(requests)):
             return
         self.progress.stage("alone", len(requests))

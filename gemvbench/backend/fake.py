@@ -204,9 +204,11 @@ class FakeBackend:
 
 
 def read_constants(text: str) -> dict[str, str]:
-    """The constants at the head of a kernel's text."""
+    """The constants at the head of a kernel's text, those at the head of its file too."""
     constants = {}
     for line in text.splitlines():
+        if line.startswith("#line"):
+            continue
         match = _DEFINE.fullmatch(line)
         if match is None:
             break

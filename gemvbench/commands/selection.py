@@ -146,7 +146,7 @@ def with_spare_rows(cases: Sequence[Case], arms: Sequence[Arm]) -> tuple[Case, .
     )
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str, option: str = "--budget") -> float:
     """Seconds from "60", "60s", "2m" or "1h".
 
     Raises:
@@ -155,7 +155,7 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", str(text).strip())
     value = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
     if value <= 0:
-        raise UserError(f"--budget {text!r} is no time; write for example 60s or 2m.")
+        raise UserError(f"{option} {text!r} is no time; write for example 60s or 2m.")
     return value
 
 

@@ -75,18 +75,29 @@ def run_list(options: argparse.Namespace) -> Exit:
 
 def run_report(options: argparse.Namespace) -> Exit:
     """The results of a record, in any format."""
-    from gemvbench.reading import read_record
+    from gemvbench.legs.findings import find
+    from gemvbench.legs.record import is_legs_record, read_legs
+    from gemvbench.reading import read_lines, read_record
     from gemvbench.report.comparison import comparison_document
     from gemvbench.report.decode import decode_document
+    from gemvbench.report.gate import gate_document
+    from gemvbench.report.legs_document import legs_document
     from gemvbench.report.selftest_document import selftest_document
     from gemvbench.results import summarise
     from gemvbench.selftest import examine
 
     check_output(options)
-    run = read_record(Path(options.record))
+    path = Path(options.record)
+    lines = read_lines(path)
+    if lines and is_legs_record(lines[0]):
+        emit(legs_document(find(read_legs(path, lines))), options)
+        return Exit.OK
+    run = read_record(path)
     command = run.header.settings.command
     if command == "selftest":
         document = selftest_document(examine(run))
+    elif run.header.gate is not None:
+        document = gate_document(summarise(run))
     elif command == "decode":
         document = decode_document(summarise(run))
     else:

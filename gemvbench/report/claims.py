@@ -34,10 +34,12 @@ def claimed(results: tuple[Result, ...]) -> list[Result]:
 def headline(summary: Summary) -> str:
     """One sentence on a whole run."""
     arms = claimed(summary.results)
-    baseline, cases = summary.run.header.baseline, summary.run.header.cases
+    cases = summary.run.header.cases
     if len(arms) == 1:
         return f"On {arms[0].case} ({arms[0].device}), {claim(arms[0])}"
     verdicts = Counter(result.verdict for result in arms)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     where = cases[0].id if len(cases) == 1 else f"{len(cases)} cases"
+    against = {result.baseline for result in arms}
+    baseline = min(against) if len(against) == 1 else "their own baselines"
     return f"Against {baseline} on {where}, of {len(arms)} comparisons: {counts}."

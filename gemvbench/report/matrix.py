@@ -40,7 +40,8 @@ def _device_section(summary: Summary, case: str, device: str) -> Section:
         text = {cell.label: _of_result(results[cell.label]) for cell in cells}
     else:
         text = {cell.label: _of_pair(summary, case, cell.label, own) for cell in cells}
-    title = f"{case} on {device}: ratio to {own}, more is faster"
+    several = len(summary.views[case].baselines) > 1
+    title = f"{case} on {device}: ratio to {'its own baseline' if several else own}, more is faster"
     return _section(title, cells, lambda cell: text[cell.label])
 
 
