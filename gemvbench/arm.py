@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.libraries import LIBRARY_FAMILIES
 
 AUTO_VALUE = -1
 """The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
@@ -121,65 +122,6 @@ ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in 
 AUTO = "auto"
 RESERVED = ("aa", "roof", "launches")
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
-
-
-class Library(msgspec.Struct, frozen=True, kw_only=True):
-    """A product y = W x of somebody else's, called on the device like a kernel."""
-
-    summary: str
-    language: str
-    package: str
-    """Capability of a device for which it is installed."""
-    install: str
-    """What brings it."""
-    needs: str = ""
-    """A capability that the device itself has to have."""
-    types: tuple[str, ...] = ("f16", "bf16")
-    """Of W and x, which are of one type."""
-    wide: bool = True
-    """Whether y is FP32; else it is of the type of W and x, which verification allows for."""
-    accumulate: int = 32
-
-
-_CUBLAS = "pip install 'gemvbench[cublas]', or 'gemvbench[cublas12]' for CUDA 12"
-LIBRARY_FAMILIES: Mapping[str, Library] = {
-    "cublas": Library(
-        summary="cuBLAS's half GEMM with one column, FP32 sums; for CUDA",
-        language="cuda",
-        package="cublas",
-        install=_CUBLAS,
-    ),
-    "cublas_gemv": Library(
-        summary="cuBLAS's half gemv, a batch of one, FP32 sums; for CUDA",
-        language="cuda",
-        package="cublas",
-        install=_CUBLAS,
-    ),
-    "torch_linear": Library(
-        summary="torch.nn.functional.linear, y in 16 bits; for CUDA",
-        language="cuda",
-        package="torch",
-        install="pip install torch",
-        wide=False,
-    ),
-    "torch_mv": Library(
-        summary="torch.mv, y in 16 bits; for CUDA",
-        language="cuda",
-        package="torch",
-        install="pip install torch",
-        wide=False,
-    ),
-    "clblast": Library(
-        summary="CLBlast's half gemv, sums and y in FP16; for OpenCL devices with FP16",
-        language="opencl",
-        package="clblast",
-        install="pip install pyclblast",
-        needs="half_arithmetic",
-        types=("f16",),
-        wide=False,
-        accumulate=16,
-    ),
-}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES, *LIBRARY_FAMILIES)
 _AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
 _ARM = re.compile(

@@ -12,9 +12,10 @@ import math
 
 import msgspec
 
-from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, Arm, Family
+from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, Arm, Family
 from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.device import DeviceInfo
+from gemvbench.libraries import LIBRARY_FAMILIES, library_declines
 from gemvbench.stages import Ranges, Stage
 
 BLOCKS = (64, 128, 256, 512)
@@ -125,19 +126,10 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
 
 def _specialize_library(arm: Arm, case: Gemv, device: DeviceInfo) -> LibraryArm | Declined:
     """A library multiplies operands of one 16-bit type, where device and package are."""
-    library = LIBRARY_FAMILIES[arm.family]
-    reason = None
-    if device.language != library.language:
-        language = "CUDA" if library.language == "cuda" else "OpenCL"
-        reason = f"{arm.family} needs {language}, and {device.id} is {device.platform}"
-    elif case.w != case.x or case.w not in library.types:
-        reason = f"{arm.family} has no product of {case.w} weights and {case.x} x"
-    elif library.needs and library.needs not in device.capabilities:
-        reason = f"{arm.family} computes in FP16, and {device.id} does not (compile probe)"
-    elif library.package not in device.capabilities:
-        reason = f"it is not installed for {device.id}: {library.install}"
+    reason = library_declines(arm.family, case, device)
     if reason:
         return Declined(arm.name, reason)
+    library = LIBRARY_FAMILIES[arm.family]
     return LibraryArm(
         arm=arm.name,
         library=arm.family,

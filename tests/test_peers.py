@@ -19,13 +19,14 @@ from conftest import Answer, make_device
 from tiny import TINY, use_catalogue
 
 from gemvbench import oracle
-from gemvbench.arm import LIBRARY_FAMILIES, parse_arm
+from gemvbench.arm import parse_arm
 from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 from gemvbench.jobs import choose
 from gemvbench.ladder import Declined, LibraryArm
+from gemvbench.libraries import LIBRARY_FAMILIES
 
 CLBLAST: dict[str, Any] = {
     "kind": "gpu",
