@@ -20,6 +20,7 @@ from tiny import TINY, use_catalogue
 
 from gemvbench import oracle
 from gemvbench.arm import parse_arm
+from gemvbench.backend.fake import FakeBackend
 from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
@@ -27,6 +28,8 @@ from gemvbench.errors import CompileError
 from gemvbench.jobs import choose
 from gemvbench.ladder import Declined, LibraryArm
 from gemvbench.libraries import LIBRARY_FAMILIES
+from gemvbench.messages import LibraryJob, Verified, Verify
+from gemvbench.verify import Verifier
 
 CLBLAST: dict[str, Any] = {
     "kind": "gpu",
@@ -111,6 +114,21 @@ def test_random_allows_the_rounding_of_y_and_no_more(dtype: str, made: Any) -> N
     assert not oracle.check_random(y, reference, 32).passed
     y[7] *= 1 + 2.5 * oracle.STORED[dtype]
     assert not oracle.check_random(y, reference, 32, dtype).passed
+
+
+@pytest.mark.parametrize(("y", "right"), [("bf16", True), ("f16", False)])
+def test_a_library_with_sums_in_fp32_and_y_in_bf16_is_right(
+    script: Callable[..., Any], y: str, right: bool
+) -> None:
+    """As torch has it; sums beyond 256 are rounded then."""
+    script()
+    info = make_device()
+    job = LibraryJob(arm="a", device=info.id, library="clblast", w="bf16", y=y)
+    case = Gemv(k=4096, n=33, w="bf16", x="bf16")
+    request = Verify(device=info, case=case, jobs=(job,), siblings=(), seed=1)
+    messages = Verifier(FakeBackend(info), request).messages()
+    (found,) = [m for m in messages if isinstance(m, Verified)]
+    assert found.passed is right, found.checks
 
 
 @pytest.mark.usefixtures("in_process")

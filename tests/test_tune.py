@@ -13,7 +13,7 @@ from gemvbench import run, tune_plan
 from gemvbench.arm import FAMILIES
 from gemvbench.case import Gemv
 from gemvbench.folders import tables_folder
-from gemvbench.messages import Block, Calibrate, Message, Request, Verify
+from gemvbench.messages import Block, Message, Request, Verify
 from gemvbench.tune_plan import GRIDS, ROUNDS, entrants, round_settings, survivors, winner
 from gemvbench.tuning_files import load_tuning
 
@@ -108,8 +108,10 @@ def test_a_search_that_was_cut_short_goes_on(
     assert not tables_folder().exists()
     monkeypatch.setattr(run, "converse", answer)
     assert tune().json["shapes"][0]["arm"] == ARM
-    assert [type(request) for request in requests] == [Block] * 6
-    assert not any(isinstance(request, Verify | Calibrate) for request in requests)
+    blocks = [request for request in requests if isinstance(request, Block)]
+    assert len(blocks) == len(requests) == 6
+    # Timed runs are still held against what was verified.
+    assert all(all(block.cases[0].digests.values()) for block in blocks)
 
 
 def test_a_budget_too_small_is_refused_with_one_that_works(tune: Callable[..., Answer]) -> None:
