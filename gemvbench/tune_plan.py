@@ -117,9 +117,15 @@ def rank(results: Sequence[Result]) -> list[Result]:
 
 
 def _grid_arms(device: DeviceInfo) -> Iterator[Arm]:
+    """Every arm of the grids, written without the values that are its family's own."""
     for name, grids in GRIDS.items():
-        if FAMILIES[name].cpu_only != device.is_cpu:
+        family = FAMILIES[name]
+        if family.cpu_only != device.is_cpu:
             continue
         for grid in grids:
             for values in itertools.product(*grid.values()):
-                yield Arm(family=name, axes=tuple(zip(grid, values, strict=True)))
+                axes = zip(grid, values, strict=True)
+                yield Arm(
+                    family=name,
+                    axes=tuple((axis, v) for axis, v in axes if v != family.default(axis)),
+                )
