@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ def legs_document(found: Findings) -> Document:
             *([f"VOID: {found.void}"] if found.void else []),
             *found.run.damage,
             *_how_it_ended(found),
+            *_where_and_how(found),
         ),
     )
     measured = Section(
@@ -167,9 +169,17 @@ def _how_it_ended(found: Findings) -> list[str]:
     return [f"{pairs} pairs of {planned} planned, in {ended.seconds:.3g} s."]
 
 
-def _outside(found: Findings, side: str) -> tuple[str, ...]:
-    import statistics
+def _where_and_how(found: Findings) -> list[str]:
+    """The machine, and the command that does it again."""
+    header = found.run.header
+    known = [header.environment.get(name, "") for name in ("cpu", "system")]
+    return [
+        f"On {', '.join(filter(None, known)) or 'a machine that is not known'}, {header.started}.",
+        shlex.join(("gemvbench", *header.arguments)),
+    ]
 
+
+def _outside(found: Findings, side: str) -> tuple[str, ...]:
     legs = [
         leg for leg in found.run.legs if leg.side == side and leg.kind == "ab" and not leg.reason
     ]
@@ -179,8 +189,14 @@ def _outside(found: Findings, side: str) -> tuple[str, ...]:
         side,
         units.seconds(statistics.median(leg.wall for leg in legs)),
         units.seconds(statistics.median(leg.cpu for leg in legs)),
-        units.size(int(statistics.median(leg.memory for leg in legs))),
+        _memory([leg.memory for leg in legs]),
     )
+
+
+def _memory(peaks: list[int]) -> str:
+    """Of the legs that were looked at before they ended."""
+    known = [peak for peak in peaks if peak]
+    return units.size(int(statistics.median(known))) if known else "-"
 
 
 def _count(number: int, what: str) -> str:
