@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.libraries import LIBRARY_FAMILIES
 
 AUTO_VALUE = -1
 """The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
@@ -121,7 +122,6 @@ ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in 
 AUTO = "auto"
 RESERVED = ("aa", "roof", "launches")
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
-LIBRARY_FAMILIES = {"cublas": "cuBLAS's half GEMM with one column, FP32 sums; for CUDA"}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES, *LIBRARY_FAMILIES)
 _AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
 _ARM = re.compile(

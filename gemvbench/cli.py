@@ -34,6 +34,7 @@ _MODULES = {
     "selftest": "gemvbench.commands.selftest",
     "gate": "gemvbench.commands.gate",
     "simulate": "gemvbench.commands.simulate",
+    "tune": "gemvbench.commands.tune",
     "legs": "gemvbench.commands.legs",
 }
 
@@ -109,6 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
     _add_decode(commands)
+    _add_tune(commands)
     _add_gate(commands)
     _add_selftest(commands)
     _add_simulate(commands)
@@ -173,6 +175,24 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compare.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
     _add_decision(compare)
     _add_output(compare)
+
+
+def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search the best arm for shapes on a device; `auto` takes it from then on",
+        description="Three rounds of paired runs, each on fewer arms; the last decides as ab does. "
+        "What was measured is kept: the same command goes on where an earlier one ended.",
+    )
+    _add_operands(tune)
+    _add_shapes(tune)
+    tune.add_argument(
+        "--budget", metavar="TIME", help="of the whole command (default: 2m for each shape)"
+    )
+    tune.add_argument("--afresh", action="store_true", help="measure again what is known already")
+    _add_decision(tune)
+    _add_output(tune)
+    tune.set_defaults(op="gemv", w_offset=0, x_offset=0)
 
 
 def _add_gate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -337,6 +357,13 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
 
 def _add_cases(parser: argparse.ArgumentParser) -> None:
     _add_operands(parser)
+    _add_shapes(parser)
+    parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
+    parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
+    _add_attention(parser)
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="all shapes of a model, or s2-seven")
     parser.add_argument(
         "--shape",
@@ -344,9 +371,6 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         metavar="KxN",
         help="in_features x out_features; may be given more than once",
     )
-    parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
-    parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
-    _add_attention(parser)
     parser.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
 
 

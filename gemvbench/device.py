@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.tuning import Tuning
 
 _EXTRAS = {"pocl": "cpu", "intel": "intel", "cuda": "cuda"}
 
@@ -59,6 +60,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     pci: str | None = None
     architecture: str | None = None
     notes: tuple[str, ...] = ()
+    tuning: Tuning = Tuning()
+    """What the parent found of tuned arms; a back end leaves it empty."""
 
     @property
     def is_cpu(self) -> bool:

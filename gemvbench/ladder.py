@@ -12,9 +12,10 @@ import math
 
 import msgspec
 
-from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, Arm, Family
+from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, HOST_FAMILIES, Arm, Family
 from gemvbench.case import ITEM_BYTES, Gemv
 from gemvbench.device import DeviceInfo
+from gemvbench.libraries import LIBRARY_FAMILIES, library_declines
 from gemvbench.stages import Ranges, Stage
 
 BLOCKS = (64, 128, 256, 512)
@@ -84,6 +85,9 @@ class LibraryArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     arm: str
     library: str
     w: str
+    y: str = "f32"
+    """Type in which it stores y."""
+    accumulate: int = 32
     steps: tuple[Step, ...] = ()
 
 
@@ -98,11 +102,7 @@ Outcome = Specialization | HostArm | LibraryArm | Declined
 
 
 def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
-    """Constants and geometry of `arm` for `case` on `device`. Pure; opens nothing."""
-    if arm.family == AUTO:
-        best = recommend(case, device).at_revision_of(arm)
-        chosen = specialize(best, case, device)
-        return as_auto(arm, chosen, f"the rule for a {device.kind} device")
+    """Constants and geometry of `arm`, any but `auto`, for `case` on `device`. Pure."""
     if arm.family in HOST_FAMILIES:
         if not device.is_cpu:
             return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
@@ -125,18 +125,18 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
 
 
 def _specialize_library(arm: Arm, case: Gemv, device: DeviceInfo) -> LibraryArm | Declined:
-    """cuBLAS multiplies operands of one 16-bit type, and is there where CUDA and it are."""
-    if device.language != "cuda":
-        return Declined(arm.name, f"{arm.family} needs CUDA, and {device.id} is {device.platform}")
-    if case.w != case.x:
-        return Declined(arm.name, f"{arm.family} has no product of {case.w} weights and {case.x} x")
-    if arm.family not in device.capabilities:
-        return Declined(
-            arm.name,
-            f"the library is not installed: `pip install 'gemvbench[cublas]'`, or "
-            f"'gemvbench[cublas12]' for CUDA 12, brings it for {device.id}",
-        )
-    return LibraryArm(arm=arm.name, library=arm.family, w=case.w)
+    """A library multiplies operands of one 16-bit type, where device and package are."""
+    reason = library_declines(arm.family, case, device)
+    if reason:
+        return Declined(arm.name, reason)
+    library = LIBRARY_FAMILIES[arm.family]
+    return LibraryArm(
+        arm=arm.name,
+        library=arm.family,
+        w=case.w,
+        y="f32" if library.wide else case.w,
+        accumulate=library.accumulate,
+    )
 
 
 def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
@@ -147,8 +147,8 @@ def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
     return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
-def recommend(case: Gemv, device: DeviceInfo) -> Arm:
-    """The arm the project recommends, `auto`: a rule by kind of device.
+def rule_arm(case: Gemv, device: DeviceInfo) -> Arm:
+    """What `auto` is where nothing was tuned: a rule by kind of device.
 
     The CPU constants are the best measured on PoCL and on Intel's runtime (docs/kernels.md).
     FP32 x declines load width on a GPU, so there it is S1's kernel.

@@ -11,8 +11,9 @@ from conftest import make_device
 from gemvbench.arm import parse_arm
 from gemvbench.backend.fake import read_constants
 from gemvbench.case import Gemv
+from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
-from gemvbench.ladder import Specialization, specialize
+from gemvbench.ladder import Specialization
 from gemvbench.source import KERNELS, assemble, kernel_text
 
 FILES = {

@@ -24,6 +24,7 @@ from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
 from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
+from gemvbench.tuning_files import load_tuning
 
 C = TypeVar("C", bound=Case)
 
@@ -63,7 +64,15 @@ def find_devices() -> dict[str, DeviceInfo]:
     found.sort(
         key=lambda info: (info.is_cpu, _RANK.index(info.backend) if info.backend in _RANK else 9)
     )
-    return {info.id: info for info in found}
+    return {info.id: _with_tuning(info) for info in found}
+
+
+def _with_tuning(device: DeviceInfo) -> DeviceInfo:
+    """With the tables that there are for it; warns of those that cannot be used."""
+    tuning = load_tuning(device)
+    for refusal in tuning.refused:
+        warn(refusal)
+    return msgspec.structs.replace(device, tuning=tuning)
 
 
 def _backends() -> tuple[str, ...]:

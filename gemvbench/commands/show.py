@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, describe_axes
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
 from gemvbench.asv_machine import machine_file, merge_machine
 from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit
+from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.models import Model, catalogue
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -42,9 +43,12 @@ def run_list(options: argparse.Namespace) -> Exit:
         ),
         *(
             {"family": name, "summary": summary, "axes": ""}
-            for name, summary in (HOST_FAMILIES | LIBRARY_FAMILIES).items()
+            for name, summary in (
+                *HOST_FAMILIES.items(),
+                *((name, library.summary) for name, library in LIBRARY_FAMILIES.items()),
+            )
         ),
-        {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
+        {"family": AUTO, "summary": "what `tune` found for a case, else a rule", "axes": ""},
     ]
     models = list(catalogue().values())
     sections = (
