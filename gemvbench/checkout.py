@@ -63,8 +63,15 @@ def read_kernel(commit: str, name: str) -> str:
 
     Raises:
         AbsentError: the commit does not hold it.
+        UserError: it is not text.
     """
-    shown = _git("show", "--end-of-options", f"{commit}:{KERNELS}/{name}")
+    try:
+        shown = _git("show", "--end-of-options", f"{commit}:{KERNELS}/{name}")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{KERNELS}/{name} at {commit[:12]} is not text in UTF-8: {error.reason}. Name another "
+            "revision."
+        ) from error
     if shown.returncode:
         raise AbsentError(
             f"Revision {commit[:12]} has no {KERNELS}/{name} ({shown.stderr.strip()}). Name a "

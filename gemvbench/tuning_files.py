@@ -154,5 +154,6 @@ def _other_interface(path: Path, count: int) -> str:
     rows = "1 row" if count == 1 else f"{count} rows"
     return (
         f"Tuning table {path}: {rows} made for another kernel interface than "
-        f"{kernel_interface()} cannot be used; `auto` takes the rule there. Run `gemvbench tune` again."
+        f"{kernel_interface()} cannot be used; `auto` takes the rule there. "
+        "Run `gemvbench tune` again."
     )

@@ -165,6 +165,19 @@ def test_before_the_kernels_and_in_a_shallow_clone(
         checkout.resolve("HEAD~1")
 
 
+def test_a_kernel_that_is_not_text_is_refused_by_name(gemvbench: Run, repo: Scratch) -> None:
+    path = repo.path("opencl/gemv.cl")
+    text = path.read_bytes()
+    path.write_bytes(b"// caf\xe9\n" + text)
+    repo.commit()
+    path.write_bytes(text)
+    answer = gemvbench(*AB, "--arm", "pack2", "--against", "HEAD")
+    assert answer.code == 2
+    assert "kernels/opencl/gemv.cl at " in answer.err
+    assert "is not text in UTF-8" in answer.err
+    assert "Traceback" not in answer.err
+
+
 def test_a_name_is_resolved_once(repo: Scratch) -> None:
     first = checkout.resolve("HEAD")
     repo.path("x").write_text("x")

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import Answer
 from scratch import Scratch, make_scratch
+
+from gemvbench.gate import conclude
+from gemvbench.reading import read_record
+from gemvbench.results import summarise
+from gemvbench.stats import family_level, t_quantile
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -146,25 +153,35 @@ def test_a_gpu_is_judged_by_its_pack_levels(gemvbench: Run, repo: Scratch, scrip
     assert [arm.label for arm in arms] == ["auto", "pack0", "base", "pack2", "pack3"]
 
 
-def test_all_comparisons_hold_together(gemvbench: Run, repo: Scratch) -> None:
+def test_all_comparisons_hold_together(gemvbench: Run, repo: Scratch, tmp_path: Path) -> None:
     """The level is divided by all pairs of all cases, not by those of a case."""
     touch(repo)
-    one = gate(gemvbench, *SMALL, "--blocks", "6").json
+    path = tmp_path / "gate.jsonl"
     arms = [word for pack in range(4) for word in ("--arm", f"cpu+pack{pack}")]
-    words = (*SMALL, "--shape", "512x128", *arms, "--blocks", "6", "--seed", "0")
-    many = gate(gemvbench, *words).json
-    assert (one["family"], many["family"]) == (1, 8)
-    assert len(many["results"]) == 8
+    words = (*SMALL, "--shape", "512x128", *arms, "--blocks", "6", "--record", path)
+    answer = gate(gemvbench, *words).json
+    assert (answer["family"], len(answer["results"])) == (8, 8)
 
-    def halves(result: Any) -> float:
-        low, high = result["ci"]
-        return float(high - low)
+    run = read_record(path)
+    settings = run.header.settings
+    widths = [_log_width(result["ci"]) for result in answer["results"]]
+    alone = msgspec.structs.replace(
+        run,
+        header=msgspec.structs.replace(
+            run.header, settings=msgspec.structs.replace(settings, family=1)
+        ),
+    )
+    widths_alone = [_log_width(result.ci) for result in conclude(summarise(alone)).results]
+    of_one, of_all = (
+        t_quantile((1 + family_level(0.99, pairs, len(settings.looks))) / 2, 5) for pairs in (1, 8)
+    )
+    wider = [width / narrow for width, narrow in zip(widths, widths_alone, strict=True)]
+    assert wider == pytest.approx([of_all / of_one] * 8)
 
-    assert min(map(halves, many["results"])) > 0
-    from gemvbench.stats import family_level, t_quantile
 
-    narrow, wide = (t_quantile((1 + family_level(0.99, n)) / 2, 5) for n in (1, 8))
-    assert wide / narrow > 1.5
+def _log_width(interval: Any) -> float:
+    low, high = interval
+    return math.log(high / low)
 
 
 @pytest.mark.parametrize("night", range(20))

@@ -18,7 +18,7 @@ from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import advise, recommend, specialize
 from gemvbench.errors import UserError
 from gemvbench.folders import tables_folder
-from gemvbench.ladder import Specialization
+from gemvbench.outcome import Specialization
 from gemvbench.record import Header
 from gemvbench.source import kernel_interface
 from gemvbench.tuning import Row, Table, Tuned, Tuning, distance
