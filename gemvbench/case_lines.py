@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from gemvbench.cases import Case, verified_as
 from gemvbench.jobs import Build, Choice, identical
-from gemvbench.ladder import Declined
 from gemvbench.messages import BlockDone, Check, Failed, Sample, Verified
+from gemvbench.outcome import Declined
 from gemvbench.plan import TWIN
 from gemvbench.record import Charged, Line, Run
 

@@ -16,9 +16,9 @@ from gemvbench.case_lines import CaseLines
 from gemvbench.cases import Case
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice
-from gemvbench.ladder import Declined, HostArm
 from gemvbench.logs import Logs
 from gemvbench.messages import Sample
+from gemvbench.outcome import Declined, HostArm
 from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import Run
 from gemvbench.result import Result, Roof, constants_of

@@ -22,7 +22,7 @@ from gemvbench import stats
 from gemvbench.between_runs import MIN_RUNS, add_run_spread, welch
 from gemvbench.case_results import CaseView
 from gemvbench.jobs import Choice, identical
-from gemvbench.ladder import Specialization
+from gemvbench.outcome import Specialization
 from gemvbench.plan import TWIN
 from gemvbench.result import Result
 from gemvbench.results import Summary

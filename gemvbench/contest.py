@@ -17,8 +17,8 @@ from gemvbench.device import DeviceInfo, find_device
 from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, launches_job, make_job, rows1_sibling
-from gemvbench.ladder import Declined
 from gemvbench.messages import AnyLayout, Job, KernelJob
+from gemvbench.outcome import Declined
 from gemvbench.plan import TWIN, launches_label
 from gemvbench.token_case import Token
 from gemvbench.token_plan import plan_memory

@@ -15,7 +15,8 @@ from gemvbench.attention_ladder import recommend_attention, specialize_attention
 from gemvbench.case import Gemv
 from gemvbench.cases import Single
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Declined, Outcome, as_auto
+from gemvbench.ladder import as_auto
+from gemvbench.outcome import Declined, Outcome
 from gemvbench.tuning import Tuned
 
 

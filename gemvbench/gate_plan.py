@@ -16,7 +16,7 @@ from gemvbench.checkout import AbsentError, Commit
 from gemvbench.contest import Contest, Entrant, make_contest, make_entrants, pair_with_revision
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import specialize
-from gemvbench.ladder import Declined, Specialization
+from gemvbench.outcome import Declined, Specialization
 from gemvbench.record import LeftOut
 from gemvbench.source import kernel_text
 from gemvbench.tokens import tokens

@@ -12,7 +12,6 @@ from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import resolve, specialize
-from gemvbench.ladder import Declined, HostArm, LibraryArm, Outcome, Specialization
 from gemvbench.messages import (
     AttentionJob,
     DeviceJob,
@@ -22,6 +21,7 @@ from gemvbench.messages import (
     LibraryJob,
     TokenJob,
 )
+from gemvbench.outcome import Declined, HostArm, LibraryArm, Outcome, Specialization
 from gemvbench.source import assemble, kernel_text
 from gemvbench.stages import Ranges
 from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token

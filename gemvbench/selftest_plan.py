@@ -13,8 +13,9 @@ from gemvbench.contest import Contest, Entrant, make_contest
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.jobs import roof_jobs
-from gemvbench.ladder import Declined, Specialization, extra_rows, rule_arm, specialize
+from gemvbench.ladder import extra_rows, rule_arm, specialize
 from gemvbench.messages import Block, CaseBlock, KernelJob, Layout, RoofMeasured
+from gemvbench.outcome import Declined, Specialization
 from gemvbench.plan import doubled, draw_padding, plan_lengths, plan_slots
 from gemvbench.stats import LOOKS, MIN_BLOCKS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gemvbench.checkout import AbsentError, read_kernel
 from gemvbench.errors import UserError
-from gemvbench.ladder import Specialization
+from gemvbench.outcome import Specialization
 
 KERNELS = Path(__file__).parent / "kernels"
 INTERFACE = "INTERFACE"

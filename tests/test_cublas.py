@@ -17,8 +17,8 @@ from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, UserError
 from gemvbench.jobs import choose
-from gemvbench.ladder import Declined, LibraryArm
 from gemvbench.messages import LibraryJob
+from gemvbench.outcome import Declined, LibraryArm
 
 TYPES = {2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 

@@ -14,7 +14,9 @@ from gemvbench.arm import FAMILIES, Arm, parse_arm
 from gemvbench.case import VECTOR_TYPES, WEIGHT_TYPES, Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
-from gemvbench.ladder import BLOCKS, Specialization, specialize
+from gemvbench.fitting import BLOCKS
+from gemvbench.ladder import specialize
+from gemvbench.outcome import Specialization
 from gemvbench.source import KERNELS, assemble, kernel_text
 
 pytest.importorskip("cuda.bindings.nvrtc")

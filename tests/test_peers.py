@@ -26,9 +26,9 @@ from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 from gemvbench.jobs import choose
-from gemvbench.ladder import Declined, LibraryArm
 from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.messages import LibraryJob, Verified, Verify
+from gemvbench.outcome import Declined, LibraryArm
 from gemvbench.verify import Verifier
 
 CLBLAST: dict[str, Any] = {

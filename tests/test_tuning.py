@@ -18,8 +18,9 @@ from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import advise, recommend, specialize
 from gemvbench.errors import UserError
 from gemvbench.folders import tables_folder
-from gemvbench.ladder import Specialization
+from gemvbench.outcome import Specialization
 from gemvbench.record import Header
+from gemvbench.source import KERNELS
 from gemvbench.tuning import INTERFACE, Row, Table, Tuned, Tuning, distance
 from gemvbench.tuning_files import SHIPPED, kernel_digest, load_tuning, read_table, store_row
 from gemvbench.workspace import ARGUMENTS
@@ -261,3 +262,8 @@ def test_the_interface_is_what_it_was() -> None:
     for name, defaults in kept.items():
         axes = FAMILIES[name].axes
         assert {axis: axes[axis][0] for axis in axes} == defaults
+
+
+def test_the_interface_is_that_of_the_kernels() -> None:
+    """One number, in the checkout's file and on every row: raise both together."""
+    assert (KERNELS / "INTERFACE").read_text() == f"{INTERFACE}\n"
