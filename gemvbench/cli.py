@@ -24,7 +24,7 @@ FORMAT_NAMES = ("table", "md", "csv", "json")
 _MODULES = {
     "devices": "gemvbench.commands.show",
     "list": "gemvbench.commands.show",
-    "report": "gemvbench.commands.show",
+    "report": "gemvbench.commands.report",
     "verify": "gemvbench.commands.verify",
     "roof": "gemvbench.commands.roof",
     "ab": "gemvbench.commands.ab",
@@ -145,9 +145,19 @@ class _Append(argparse._AppendAction):
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser("report", help="show the results of a record again")
-    report.add_argument("record", metavar="RECORD", help="a file written by ab, sweep or decode")
+    report = commands.add_parser(
+        "report",
+        help="show the results of a record again, or make a page of it",
+        description="Results of a record, as text or as one HTML page with pictures "
+        "(-o FILE.html; extra `plots`). Several records are shown side by side.",
+    )
+    add = report.add_argument
+    add("record", nargs="*", metavar="RECORD", help="a file written by ab, sweep or decode")
+    add("--latest", action="store_true", help="the newest record of `gemvbench list runs`")
+    add("--plots", metavar="DIR", help="also save each picture there, as SVG and PNG files")
+    add("--force", action="store_true", help="write over files that exist")
     _add_output(report)
+    report.set_defaults(format=None)
 
 
 def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,9 +1,8 @@
-"""`gemvbench devices`, `list` and `report`: nothing is measured."""
+"""`gemvbench devices` and `list`: nothing is measured."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import msgspec
 
@@ -67,28 +66,6 @@ def run_list(options: argparse.Namespace) -> Exit:
     records = [{"kind": "family", **f} for f in families]
     records += [{"kind": "model", "family": m.id, "summary": m.title} for m in models]
     emit(Document(sections, {"families": families, "models": models}, records), options)
-    return Exit.OK
-
-
-def run_report(options: argparse.Namespace) -> Exit:
-    """The results of a record, in any format."""
-    from gemvbench.reading import read_record
-    from gemvbench.report.comparison import comparison_document
-    from gemvbench.report.decode import decode_document
-    from gemvbench.report.selftest_document import selftest_document
-    from gemvbench.results import summarise
-    from gemvbench.selftest import examine
-
-    check_output(options)
-    run = read_record(Path(options.record))
-    command = run.header.settings.command
-    if command == "selftest":
-        document = selftest_document(examine(run))
-    elif command == "decode":
-        document = decode_document(summarise(run))
-    else:
-        document = comparison_document(summarise(run))
-    emit(document, options)
     return Exit.OK
 
 

@@ -26,9 +26,7 @@ def by_context(summary: Summary) -> list[list[Attention]]:
             shape = msgspec.structs.replace(case, context=1, capacity=0)
             shapes.setdefault(shape, []).append(case)
     return [
-        sorted(cases, key=lambda case: case.context)
-        for cases in shapes.values()
-        if len(cases) > 1
+        sorted(cases, key=lambda case: case.context) for cases in shapes.values() if len(cases) > 1
     ]
 
 

@@ -1,0 +1,234 @@
+"""Pictures of ratios: intervals over arms, a sweep's matrix, attention over contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gemvbench.attention_case import Attention
+from gemvbench.plan import TWIN
+from gemvbench.report import units
+from gemvbench.report.contexts import by_context, shape_name
+from gemvbench.report.html.palette import LIGHT, verdict_name
+from gemvbench.report.html.picture import Picture, legend, plain
+from gemvbench.report.matrix import Matrix, matrices
+from gemvbench.result import Result
+from gemvbench.results import Summary
+
+_ROW = 0.21
+"""Inches of a line in a picture."""
+_MOST_ROWS = 44
+
+Colors = Mapping[str, str]
+
+
+def forests(summary: Summary) -> list[Picture]:
+    """Ratio and interval of every arm, case by case, as many cases a picture as fit."""
+    groups = [
+        (case.id, [r for r in summary.of_case(case.id) if r.verdict != "BASELINE"])
+        for case in summary.run.header.cases
+    ]
+    groups = [(case, drawn) for case, results in groups if (drawn := [r for r in results if r.ci])]
+    pictures: list[Picture] = []
+    page: list[tuple[str, list[Result]]] = []
+    for case, results in groups:
+        if page and _count_rows([*page, (case, results)]) > _MOST_ROWS:
+            pictures.append(_forest(summary, page, len(pictures)))
+            page = []
+        page.append((case, results))
+    return [*pictures, _forest(summary, page, len(pictures))] if page else []
+
+
+def _count_rows(groups: Sequence[tuple[str, list[Result]]]) -> int:
+    return sum(len(results) + 1 for _, results in groups)
+
+
+def _forest(summary: Summary, groups: Sequence[tuple[str, list[Result]]], number: int) -> Picture:
+    floor = summary.noise_floor
+    band = f" The band is the noise floor, {units.effect(floor)}." if floor is not None else ""
+    return Picture(
+        name=f"ratios-{number + 1}",
+        title="Ratios",
+        caption=f"Time of {summary.run.header.baseline} over time of the arm: right of 1 is "
+        f"faster. Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
+        f"are blocks.{band}",
+        height=0.75 + _ROW * _count_rows(groups),
+        draw=lambda figure: _draw_forest(figure, groups, floor),
+    )
+
+
+def _draw_forest(
+    figure: Any, groups: Sequence[tuple[str, list[Result]]], floor: float | None
+) -> None:
+    axes = figure.subplots()
+    if floor is not None and math.isfinite(floor) and floor < 3:
+        axes.axvspan(math.exp(-floor), math.exp(floor), color=LIGHT["band"], linewidth=0, zorder=0)
+    axes.axvline(1, color=LIGHT["muted"], linewidth=0.8, zorder=1)
+    row, ticks = 0, list[tuple[float, str]]()
+    # A case stands over its arms, so that long names take no room from the axis.
+    for case, results in groups:
+        name = plain(case, 66)
+        axes.annotate(
+            name, (0, row), (0, 0), ("axes fraction", "data"), "offset points",
+            va="center", color=LIGHT["muted"], fontsize=8,
+        )  # fmt: skip
+        for result in results:
+            row += 1
+            ticks.append((row, plain(result.arm)))
+            _draw_interval(axes, row, result)
+        row += 1
+    low, high = _limits(groups, floor)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(row - 0.4, -0.6)
+    axes.set_yticks([place for place, _ in ticks], [text for _, text in ticks])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    _ratio_axis(axes.xaxis, low, high)
+    axes.grid(axis="x")
+    axes.set_xlabel("ratio")
+
+
+def _draw_interval(axes: Any, row: float, result: Result) -> None:
+    assert result.ci is not None
+    assert result.ratio is not None
+    color = LIGHT[verdict_name(result.verdict)]
+    low, high = result.ci
+    ratios = list(result.block_ratios)
+    axes.plot(ratios, [row] * len(ratios), ".", color=color, alpha=0.35, markersize=4, mew=0)
+    axes.plot([low, high], [row, row], color=color, linewidth=2, solid_capstyle="round")
+    axes.plot([result.ratio], [row], "o", color=color, markersize=5, mew=0)
+    axes.annotate(
+        f"{units.ratio(result.ratio)} {result.verdict}", (1.01, row), xycoords=_right(axes),
+        va="center", color=color, fontsize=8, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _right(axes: Any) -> tuple[str, str]:
+    return ("axes fraction", "data")
+
+
+def _limits(groups: Sequence[tuple[str, list[Result]]], floor: float | None) -> tuple[float, float]:
+    """Of all intervals, 1 and the noise floor, with room; what is unbounded does not count."""
+    ends = [end for _, results in groups for r in results for end in (*(r.ci or ()), r.ratio or 1)]
+    logs = [abs(math.log(e)) for e in ends if 0 < e < math.inf]
+    least = min(min(ends, default=1), 1)
+    most = max((e for e in ends if e < math.inf), default=1)
+    wide = min(floor or 0, 1) * 1.3
+    low = max(min(math.log(least) if least > 0 else -3, -wide), -3)
+    high = min(max(math.log(max(most, 1)), wide), 5)
+    room = max((high - low) * 0.06, 0.002) if logs else 0.01
+    return math.exp(low - room), math.exp(high + room)
+
+
+def _ratio_axis(axis: Any, low: float, high: float) -> None:
+    """A few round ratios on a log axis, as plain numbers."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    if high / low > 3:
+        wanted = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100)
+        ticks = [t for t in wanted if low <= t <= high]
+    else:
+        ticks = [t for t in MaxNLocator(6).tick_values(low, high) if low <= t <= high]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:.4g}")
+
+
+def heat_maps(summary: Summary) -> list[Picture]:
+    """The matrices of a sweep; none of any other run."""
+    pictures: list[Picture] = []
+    for case in summary.run.header.cases:
+        for matrix in matrices(summary, case.id):
+            pictures.append(_heat_map(matrix, len(pictures)))
+    return pictures
+
+
+def _heat_map(matrix: Matrix, number: int) -> Picture:
+    return Picture(
+        name=f"matrix-{number + 1}",
+        title=matrix.title,
+        caption="+ FASTER, - SLOWER, = SAME, ? UNDECIDED; blue is faster, orange slower.",
+        height=0.55 + 0.42 * len(matrix.rows),
+        draw=lambda figure: _draw_heat_map(figure, matrix),
+    )
+
+
+def _draw_heat_map(figure: Any, matrix: Matrix) -> None:
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.patches import Rectangle
+
+    axes = figure.subplots()
+    logs = [abs(math.log(e.ratio)) for e in matrix.entries.values() if e.ratio]
+    ends = ["#d9772b", "#f3f1ec", "#3d8bc9"]
+    colors = LinearSegmentedColormap.from_list("ratio", ends)
+    scale = Normalize(-(max(logs, default=0) or 1), max(logs, default=0) or 1)
+    for (row, column), entry in matrix.entries.items():
+        x, y = matrix.columns.index(column), matrix.rows.index(row)
+        fill = colors(scale(math.log(entry.ratio))) if entry.ratio else "#e3e3e3"
+        axes.add_patch(Rectangle((x - 0.49, y - 0.47), 0.98, 0.94, facecolor=fill, linewidth=0))
+        size = 9 if len(matrix.columns) < 7 else 6.5
+        axes.text(x, y, entry.text, ha="center", va="center", color="#101418", fontsize=size)
+    axes.set_xlim(-0.5, len(matrix.columns) - 0.5)
+    axes.set_ylim(len(matrix.rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(matrix.columns)), [plain(c, 18) for c in matrix.columns])
+    axes.set_yticks(range(len(matrix.rows)), [plain(r, 24) for r in matrix.rows])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def context_pictures(summary: Summary, colors: Colors) -> list[Picture]:
+    """Speed-up of attention's arms against the tokens in the cache, for each shape."""
+    return [
+        Picture(
+            name=f"contexts-{number + 1}",
+            title=f"Speed-up by context, {shape_name(cases)}",
+            caption="Ratio to the baseline with its interval, against the tokens attended to. "
+            "The band is the noise floor.",
+            height=3.1,
+            draw=lambda figure, cases=cases: _draw_contexts(figure, summary, cases, colors),  # type: ignore[misc]
+        )
+        for number, cases in enumerate(by_context(summary))
+    ]
+
+
+def _draw_contexts(figure: Any, summary: Summary, cases: list[Attention], colors: Colors) -> None:
+    axes = figure.subplots()
+    floor = summary.noise_floor
+    if floor is not None and floor < 3:
+        axes.axhspan(math.exp(-floor), math.exp(floor), color=LIGHT["band"], linewidth=0)
+    axes.axhline(1, color=LIGHT["muted"], linewidth=0.8)
+    found = [{r.arm: r for r in summary.of_case(case.id)} for case in cases]
+    handles, labels = [], []
+    for arm in found[0]:
+        points = [
+            (case.context, of[arm].ratio, of[arm].ci)
+            for case, of in zip(cases, found, strict=True)
+            if arm in of and of[arm].ratio is not None and of[arm].ci is not None
+        ]
+        if arm in (summary.run.header.baseline, TWIN) or not points:
+            continue
+        x, y = [p[0] for p in points], [p[1] for p in points]
+        below = [max(p[1] - p[2][0], 0) for p in points if p[1] and p[2]]
+        above = [max(p[2][1] - p[1], 0) for p in points if p[1] and p[2]]
+        handles.append(
+            axes.errorbar(
+                x, y, (below, above), color=colors[arm], marker="o", ms=4, lw=1.4, capsize=2
+            )
+        )
+        labels.append(arm)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([case.context for case in cases], [_tokens(case.context) for case in cases])
+    axes.minorticks_off()
+    axes.set_xlabel("context, tokens")
+    axes.set_ylabel("speed-up")
+    axes.grid(axis="y")
+    if handles:
+        legend(figure, handles, labels)
+
+
+def _tokens(count: int) -> str:
+    return f"{count // 1024}k" if count >= 1024 and count % 1024 == 0 else str(count)
