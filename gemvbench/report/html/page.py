@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from string import Template
 
@@ -25,14 +24,6 @@ from gemvbench.results import Summary
 from gemvbench.token_arm import TokenArm
 
 _Parts = list[str]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a part of the page is, and what it is called there."""
-
-    id: str
-    title: str
 
 
 def make_page(runs: Sequence[Shown]) -> str:
@@ -59,25 +50,27 @@ def make_page(runs: Sequence[Shown]) -> str:
 def _run(run: Shown, prefix: str, several: bool) -> _Parts:
     summary = run.summary
     groups = {name: pictures for name, pictures in picture_groups(summary).items() if pictures}
-    names = [*groups, "Tables", "How sure", "What was built", "Environment", "Repeat it"]
-    places = {name: prefix + name.lower().replace(" ", "-") for name in names}
-    parts = [elements.heading(2, run.name, prefix)] if several else []
-    parts += _verdict(summary)
-    links = (f'<a href="#{place}">{elements.escape(name)}</a>' for name, place in places.items())
-    parts.append(f"<nav>{' '.join(links)}</nav>")
-    for name, pictures in groups.items():
-        parts.append(elements.heading(2, name, places[name]))
-        parts.append(f'<div class="figures">{"".join(map(_figure, pictures))}</div>')
-    text = {
+    content = {name: [_figures(pictures)] for name, pictures in groups.items()}
+    measurements = {name: content.pop(name) for name in ("Measurements",) if name in content}
+    content |= {
         "Tables": _tables(run.document),
         "How sure": _how_sure(summary),
+        **measurements,
         "What was built": _built(summary),
         "Environment": _environment(summary),
         "Repeat it": _repeat(summary),
     }
-    for name, own in text.items():
+    places = {name: prefix + name.lower().replace(" ", "-") for name in content}
+    links = (f'<a href="#{place}">{elements.escape(name)}</a>' for name, place in places.items())
+    parts = [elements.heading(2, run.name, f"{prefix}top")] if several else []
+    parts += [*_verdict(summary), f"<nav>{' '.join(links)}</nav>"]
+    for name, own in content.items():
         parts += [elements.heading(2, name, places[name]), *own]
     return parts
+
+
+def _figures(pictures: Sequence[Picture]) -> str:
+    return f'<div class="figures">{"".join(map(_figure, pictures))}</div>'
 
 
 def _verdict(summary: Summary) -> _Parts:

@@ -65,7 +65,7 @@ def verdict_name(verdict: str) -> str:
 
 def arm_colors(labels: Iterable[str], baseline: str) -> dict[str, str]:
     """A colour for each arm, the same in all pictures of a run; they come again after ten."""
-    others = [label for label in labels if label not in (baseline, TWIN)]
+    others = [label for label in dict.fromkeys(labels) if label not in (baseline, TWIN)]
     colors = {label: ARM_COLORS[place % len(ARM_COLORS)] for place, label in enumerate(others)}
     return {baseline: BASELINE_COLOR, TWIN: TWIN_COLOR} | colors
 

@@ -101,6 +101,20 @@ def plain(text: str, most: int = _LONGEST_LABEL) -> str:
     return f"\N{WORD JOINER}{shown}" if shown.startswith("_") else shown
 
 
+def name_case(axes: Any, row: float, case: str) -> None:
+    """A case over its arms, so that a long name takes no room from the axis."""
+    paper = {"facecolor": LIGHT["paper"], "linewidth": 0, "pad": 1.5}
+    axes.annotate(
+        plain(case, 66),
+        (0, row),
+        xycoords=("axes fraction", "data"),
+        va="center",
+        color=LIGHT["muted"],
+        fontsize=8,
+        bbox=paper,
+    )
+
+
 def legend(figure: Any, handles: list[Any], labels: list[str]) -> None:
     """Below the picture, in as many columns as fit."""
     texts = [plain(label) for label in labels]

@@ -35,7 +35,7 @@ def picture_groups(summary: Summary) -> dict[str, list[Picture]]:
                 for draw in (samples.over_time, samples.distributions)
             ),
             *samples.slots(cases),
-            *samples.clocks(cases),
+            *samples.clocks(summary),
         ],
     }
 

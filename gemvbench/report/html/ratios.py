@@ -11,7 +11,7 @@ from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.contexts import by_context, shape_name
 from gemvbench.report.html.palette import LIGHT, verdict_name
-from gemvbench.report.html.picture import Picture, legend, plain
+from gemvbench.report.html.picture import Picture, legend, name_case, plain
 from gemvbench.report.matrix import Matrix, matrices
 from gemvbench.result import Result
 from gemvbench.results import Summary
@@ -66,13 +66,8 @@ def _draw_forest(
         axes.axvspan(math.exp(-floor), math.exp(floor), color=LIGHT["band"], linewidth=0, zorder=0)
     axes.axvline(1, color=LIGHT["muted"], linewidth=0.8, zorder=1)
     row, ticks = 0, list[tuple[float, str]]()
-    # A case stands over its arms, so that long names take no room from the axis.
     for case, results in groups:
-        name = plain(case, 66)
-        axes.annotate(
-            name, (0, row), (0, 0), ("axes fraction", "data"), "offset points",
-            va="center", color=LIGHT["muted"], fontsize=8,
-        )  # fmt: skip
+        name_case(axes, row, case)
         for result in results:
             row += 1
             ticks.append((row, plain(result.arm)))

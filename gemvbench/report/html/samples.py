@@ -66,7 +66,7 @@ def _draw_time(figure: Any, samples: Sequence[Sample], colors: Colors) -> None:
     low, high = _window(change)
     _mark_blocks(axes, samples)
     dense = len(samples) > MOST_MARKS
-    size = 5 if len(samples) < 300 else 3.4 if not dense else 1.5
+    size = 6 if len(samples) < 300 else 4 if not dense else 1.5
     handles = []
     for arm, color in colors.items():
         shown = np.clip(change[own[arm]], low, high)
@@ -223,9 +223,9 @@ def _draw_slots(figure: Any, cases: Sequence[Mapping[int, float]]) -> None:
     axes.grid(axis="y")
 
 
-def clocks(cases: Mapping[str, Sequence[Sample]]) -> list[Picture]:
+def clocks(summary: Summary) -> list[Picture]:
     """Clocks, temperature and power around each measurement, where the driver tells."""
-    states = [s.after or s.before for samples in cases.values() for s in samples]
+    states = [sample.after or sample.before for sample in summary.run.of(Sample)]
     known = [state for state in states if state is not None]
     shown = [
         (name, text)
@@ -239,7 +239,7 @@ def clocks(cases: Mapping[str, Sequence[Sample]]) -> list[Picture]:
         Picture(
             name="clocks",
             title="Clocks, temperature and power",
-            caption="Read after each measurement, case after case. The driver named a reason to "
+            caption="Read after each measurement, in the order taken. The driver named a reason to "
             f"hold the clock back in {held} of {len(known)} readings.",
             height=0.5 + 1.15 * len(shown),
             draw=lambda figure: _draw_clocks(figure, known, shown),

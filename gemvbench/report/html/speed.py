@@ -9,7 +9,7 @@ from gemvbench.breakdown import Breakdown, break_down
 from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.html.palette import ARM_COLORS, LIGHT, ROOF_COLOR
-from gemvbench.report.html.picture import Picture, legend, plain
+from gemvbench.report.html.picture import Picture, legend, name_case, plain
 from gemvbench.result import Result
 from gemvbench.results import Summary
 from gemvbench.token_case import Token
@@ -58,8 +58,7 @@ def _draw_shares(figure: Any, results: Sequence[Result], colors: Colors) -> None
         row += 1
         if result.case != case:
             case = result.case
-            axes.annotate(plain(case, 66), (0, row), xycoords=("axes fraction", "data"),
-                          va="center", color=LIGHT["muted"], fontsize=8)  # fmt: skip
+            name_case(axes, row, case)
             row += 1
         ticks.append((row, plain(result.arm)))
         share = 100 * (result.roof_fraction or 0)
