@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,9 +23,9 @@ def drift(samples: Sequence[Sample], baseline: str) -> float:
     return max(seconds) / min(seconds) if len(seconds) > 1 else 1.0
 
 
-def slot_effect(samples: Sequence[Sample]) -> float:
-    """Slowest over fastest slot of a pass, arms and passes taken out, as a ratio."""
-    slots = slot_means(samples).values()
+def slot_effect(means: Mapping[int, float]) -> float:
+    """Slowest over fastest slot of a pass, by `slot_means`, as a ratio."""
+    slots = means.values()
     return math.exp(max(slots) - min(slots)) if len(slots) > 1 else 1.0
 
 

@@ -100,9 +100,9 @@ def _blocks(summary: Summary) -> int:
 def _disturbances(summary: Summary) -> list[str]:
     """Drift and slot effect, the largest of all cases."""
     header = summary.run.header
-    cases = [view.all_samples() for view in summary.views.values()]
-    drifts = [drift(each, header.baseline) for each in cases if each]
-    slots = [slot_effect(each) for each in cases if each]
+    measured = [view for view in summary.views.values() if view.samples]
+    drifts = [drift(view.usable_of(header.baseline), header.baseline) for view in measured]
+    slots = [slot_effect(view.slot_means) for view in measured]
     if not drifts:
         return []
     return [

@@ -123,15 +123,24 @@ def legend(figure: Any, handles: list[Any], labels: list[str]) -> None:
 
 
 def _saved(picture: Picture, form: str, background: str = "none") -> bytes:
+    """Printed by the canvas itself: `savefig` would draw everything twice."""
     import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     out = io.BytesIO()
+    size = (WIDTH, picture.height)
     with mpl.rc_context(_style(picture.name)):
-        figure = Figure(figsize=(WIDTH, picture.height), layout="constrained", facecolor="none")
+        figure = Figure(size, _DPI, facecolor=background, edgecolor="none", layout="constrained")
         picture.draw(figure)
-        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type")) if form == "svg" else {}
-        figure.savefig(out, format=form, dpi=_DPI, facecolor=background, metadata=metadata)
+        if form == "svg":
+            metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            canvas: Any = FigureCanvasSVG(figure)
+            canvas.print_svg(out, metadata=metadata)
+        else:
+            canvas = FigureCanvasAgg(figure)
+            canvas.print_png(out)
     return out.getvalue()
 
 

@@ -34,7 +34,7 @@ def picture_groups(summary: Summary) -> dict[str, list[Picture]]:
                 for number, (case, of) in enumerate(cases.items())
                 for draw in (samples.over_time, samples.distributions)
             ),
-            *samples.slots(cases),
+            *samples.slots(summary),
             *samples.clocks(summary),
         ],
     }

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemvbench.disturbance import slot_means
 from gemvbench.gpu_state import GpuState
 from gemvbench.messages import Sample
 from gemvbench.report.html.palette import LIGHT
@@ -193,10 +192,9 @@ def _stretches(used: NDArray[np.intp]) -> list[tuple[int, int]]:
     return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
 
 
-def slots(cases: Mapping[str, Sequence[Sample]]) -> list[Picture]:
+def slots(summary: Summary) -> list[Picture]:
     """What the place in a pass costs by itself, in each case."""
-    means = {case: slot_means(samples) for case, samples in cases.items()}
-    means = {case: of for case, of in means.items() if len(of) > 1}
+    means = [view.slot_means for view in summary.views.values() if len(view.slot_means) > 1]
     if not means:
         return []
     return [
@@ -206,7 +204,7 @@ def slots(cases: Mapping[str, Sequence[Sample]]) -> list[Picture]:
             caption="Mean time of a place in the pass, with arms and passes taken out; one line "
             "for each case. Orders are balanced, so that it moves no ratio.",
             height=2.3,
-            draw=lambda figure: _draw_slots(figure, list(means.values())),
+            draw=lambda figure: _draw_slots(figure, means),
         )
     ]
 
