@@ -51,7 +51,7 @@ def _as_table(document: Document, color: bool) -> str:
         if section.rows:
             table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
             for index, column in enumerate(section.columns):
-                numbers = all(is_number(row[index]) for row in section.rows)
+                numbers = all(_is_number(row[index]) for row in section.rows)
                 justify: Literal["left", "right"] = "right" if numbers else "left"
                 table.add_column(column, justify=justify, overflow="fold")
             for row in section.rows:
@@ -61,8 +61,7 @@ def _as_table(document: Document, color: bool) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def is_number(cell: str) -> bool:
-    """Whether a cell may stand at the right of its column."""
+def _is_number(cell: str) -> bool:
     return not cell or cell[0].isdigit() or cell[0] in "-+"
 
 

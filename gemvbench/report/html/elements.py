@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape as escape
 
 from gemvbench.report.document import Section
-from gemvbench.report.formats import is_number
 from gemvbench.report.html.palette import verdict_name
 
+_NUMBER = re.compile(r"$|-$|[-+]?\d[\d.,]*(%|\s|$)")
+"""What stands at the right of its column: a number with its unit, or nothing."""
 _COLORED = {"FASTER", "SLOWER", "SAME", "UNDECIDED", "WRONG", "FAILED", "INVALID"}
 
 
@@ -41,7 +43,7 @@ def section(of: Section) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """On a phone each row becomes a block, with the column's name before each cell."""
-    numbers = [all(is_number(row[n]) for row in rows) for n in range(len(columns))]
+    numbers = [all(_NUMBER.match(row[n]) for row in rows) for n in range(len(columns))]
     head = "".join(
         f'<th role="columnheader"{_kind("number" if number else "")}>{escape(column)}</th>'
         for column, number in zip(columns, numbers, strict=True)

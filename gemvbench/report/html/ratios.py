@@ -14,11 +14,13 @@ from gemvbench.report.html.palette import LIGHT, verdict_name
 from gemvbench.report.html.picture import Picture, legend, name_case, plain
 from gemvbench.report.matrix import Matrix, matrices
 from gemvbench.result import Result
-from gemvbench.results import Summary
+from gemvbench.results import Summary, noise_floor
 
 _ROW = 0.21
 """Inches of a line in a picture."""
 _MOST_ROWS = 44
+_LEAST, _FURTHEST = 1e-4, 0.04
+"""Ratios below (or above the inverse) are drawn at it, and do not widen the axis."""
 
 Colors = Mapping[str, str]
 
@@ -45,35 +47,36 @@ def _count_rows(groups: Sequence[tuple[str, list[Result]]]) -> int:
 
 
 def _forest(summary: Summary, groups: Sequence[tuple[str, list[Result]]], number: int) -> Picture:
-    floor = summary.noise_floor
-    band = f" The band is the noise floor, {units.effect(floor)}." if floor is not None else ""
     return Picture(
         name=f"ratios-{number + 1}",
         title="Ratios",
         caption=f"Time of {summary.run.header.baseline} over time of the arm: right of 1 is "
         f"faster. Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
-        f"are blocks.{band}",
+        "are blocks. The band is the noise floor of the case, by its twin.",
         height=0.75 + _ROW * _count_rows(groups),
-        draw=lambda figure: _draw_forest(figure, groups, floor),
+        draw=lambda figure: _draw_forest(figure, groups),
     )
 
 
-def _draw_forest(
-    figure: Any, groups: Sequence[tuple[str, list[Result]]], floor: float | None
-) -> None:
+def _draw_forest(figure: Any, groups: Sequence[tuple[str, list[Result]]]) -> None:
     axes = figure.subplots()
-    if floor is not None and math.isfinite(floor) and floor < 3:
-        axes.axvspan(math.exp(-floor), math.exp(floor), color=LIGHT["band"], linewidth=0, zorder=0)
     axes.axvline(1, color=LIGHT["muted"], linewidth=0.8, zorder=1)
     row, ticks = 0, list[tuple[float, str]]()
     for case, results in groups:
+        floor = _floor(results)
+        if floor:
+            ends = ([math.exp(-floor)], [math.exp(floor)])
+            y = [row - 0.45, row + len(results) + 0.45]
+            axes.fill_betweenx(
+                y, *(2 * end for end in ends), color=LIGHT["band"], linewidth=0, zorder=0
+            )
         name_case(axes, row, case)
         for result in results:
             row += 1
             ticks.append((row, plain(result.arm)))
             _draw_interval(axes, row, result)
         row += 1
-    low, high = _limits(groups, floor)
+    low, high = _limits(groups)
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(row - 0.4, -0.6)
@@ -89,32 +92,37 @@ def _draw_interval(axes: Any, row: float, result: Result) -> None:
     assert result.ci is not None
     assert result.ratio is not None
     color = LIGHT[verdict_name(result.verdict)]
-    low, high = result.ci
+    low, high = (min(max(end, _LEAST), 1 / _LEAST) for end in result.ci)
     ratios = list(result.block_ratios)
     axes.plot(ratios, [row] * len(ratios), ".", color=color, alpha=0.35, markersize=4, mew=0)
     axes.plot([low, high], [row, row], color=color, linewidth=2, solid_capstyle="round")
     axes.plot([result.ratio], [row], "o", color=color, markersize=5, mew=0)
     axes.annotate(
-        f"{units.ratio(result.ratio)} {result.verdict}", (1.01, row), xycoords=_right(axes),
-        va="center", color=color, fontsize=8, annotation_clip=False,
-    )  # fmt: skip
+        f"{units.ratio(result.ratio)} {result.verdict}",
+        (1.01, row),
+        xycoords=("axes fraction", "data"),
+        va="center",
+        color=color,
+        fontsize=8,
+        annotation_clip=False,
+    )
 
 
-def _right(axes: Any) -> tuple[str, str]:
-    return ("axes fraction", "data")
+def _floor(results: Sequence[Result]) -> float | None:
+    """The noise floor of a case by its twin, as a log; none where it is far too wide to draw."""
+    floors = [noise_floor(result) for result in results if result.arm == TWIN]
+    return next((floor for floor in floors if floor is not None and floor < 3), None)
 
 
-def _limits(groups: Sequence[tuple[str, list[Result]]], floor: float | None) -> tuple[float, float]:
-    """Of all intervals, 1 and the noise floor, with room; what is unbounded does not count."""
-    ends = [end for _, results in groups for r in results for end in (*(r.ci or ()), r.ratio or 1)]
-    logs = [abs(math.log(e)) for e in ends if 0 < e < math.inf]
-    least = min(min(ends, default=1), 1)
-    most = max((e for e in ends if e < math.inf), default=1)
-    wide = min(floor or 0, 1) * 1.3
-    low = max(min(math.log(least) if least > 0 else -3, -wide), -3)
-    high = min(max(math.log(max(most, 1)), wide), 5)
-    room = max((high - low) * 0.06, 0.002) if logs else 0.01
-    return math.exp(low - room), math.exp(high + room)
+def _limits(groups: Sequence[tuple[str, list[Result]]]) -> tuple[float, float]:
+    """Of all intervals, ratios and 1, with room; what lies very far out does not count."""
+    results = [result for _, own in groups for result in own]
+    ends = [1.0, *(end for r in results for end in (*(r.ci or ()), r.ratio or 1.0))]
+    ends += [math.exp(floor) for _, own in groups if (floor := _floor(own))]
+    ends += [math.exp(-floor) for _, own in groups if (floor := _floor(own))]
+    logs = [math.log(min(max(end, _FURTHEST), 1 / _FURTHEST)) for end in ends]
+    room = max((max(logs) - min(logs)) * 0.06, 0.002)
+    return math.exp(min(logs) - room), math.exp(max(logs) + room)
 
 
 def _ratio_axis(axis: Any, low: float, high: float) -> None:
@@ -182,7 +190,7 @@ def context_pictures(summary: Summary, colors: Colors) -> list[Picture]:
             name=f"contexts-{number + 1}",
             title=f"Speed-up by context, {shape_name(cases)}",
             caption="Ratio to the baseline with its interval, against the tokens attended to. "
-            "The band is the noise floor.",
+            "The band is the noise floor of each, by its twin.",
             height=3.1,
             draw=lambda figure, cases=cases: _draw_contexts(figure, summary, cases, colors),  # type: ignore[misc]
         )
@@ -192,9 +200,10 @@ def context_pictures(summary: Summary, colors: Colors) -> list[Picture]:
 
 def _draw_contexts(figure: Any, summary: Summary, cases: list[Attention], colors: Colors) -> None:
     axes = figure.subplots()
-    floor = summary.noise_floor
-    if floor is not None and floor < 3:
-        axes.axhspan(math.exp(-floor), math.exp(floor), color=LIGHT["band"], linewidth=0)
+    floors = [(case.context, _floor(summary.of_case(case.id))) for case in cases]
+    bands = [(context, math.exp(floor)) for context, floor in floors if floor]
+    x, tops = [context for context, _ in bands], [top for _, top in bands]
+    axes.fill_between(x, [1 / top for top in tops], tops, color=LIGHT["band"], linewidth=0)
     axes.axhline(1, color=LIGHT["muted"], linewidth=0.8)
     found = [{r.arm: r for r in summary.of_case(case.id)} for case in cases]
     handles, labels = [], []
@@ -206,12 +215,19 @@ def _draw_contexts(figure: Any, summary: Summary, cases: list[Attention], colors
         ]
         if arm in (summary.run.header.baseline, TWIN) or not points:
             continue
-        x, y = [p[0] for p in points], [p[1] for p in points]
+        y = [p[1] for p in points]
         below = [max(p[1] - p[2][0], 0) for p in points if p[1] and p[2]]
         above = [max(p[2][1] - p[1], 0) for p in points if p[1] and p[2]]
         handles.append(
             axes.errorbar(
-                x, y, (below, above), color=colors[arm], marker="o", ms=4, lw=1.4, capsize=2
+                [p[0] for p in points],
+                y,
+                (below, above),
+                color=colors[arm],
+                marker="o",
+                ms=4,
+                lw=1.4,
+                capsize=2,
             )
         )
         labels.append(arm)
