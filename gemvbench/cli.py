@@ -33,6 +33,7 @@ _MODULES = {
     "compare": "gemvbench.commands.compare",
     "selftest": "gemvbench.commands.selftest",
     "simulate": "gemvbench.commands.simulate",
+    "completion": "gemvbench.commands.completion",
 }
 
 
@@ -73,11 +74,15 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text in (
         ("devices", "describe the devices found"),
-        ("list", "list arms with their axes, and models"),
+        ("list", "list arms with their axes, models, and the runs kept"),
     ):
         shown = commands.add_parser(name, help=help_text, description=help_text)
         if name == "devices":
             _add_asv_machine(shown)
+        else:
+            kinds = ("arms", "models", "runs")
+            text = "only these (default: arms and models)"
+            shown.add_argument("kind", nargs="?", choices=kinds, help=text)
         _add_output(shown)
     _add_report(commands)
     _add_compare(commands)
@@ -109,6 +114,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_decode(commands)
     _add_selftest(commands)
     _add_simulate(commands)
+    text = "print a script that completes this command line"
+    completion = commands.add_parser("completion", help=text, description=text)
+    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell it is for")
     return parser
 
 
@@ -152,7 +160,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "(-o FILE.html; extra `plots`). Several records are shown side by side.",
     )
     add = report.add_argument
-    add("record", nargs="*", metavar="RECORD", help="a file written by ab, sweep or decode")
+    add("records", nargs="*", metavar="RECORD", help="a file written by ab, sweep or decode")
     add("--latest", action="store_true", help="the newest record of `gemvbench list runs`")
     add("--plots", metavar="DIR", help="also save each picture there, as SVG and PNG files")
     add("--force", action="store_true", help="write over files that exist")

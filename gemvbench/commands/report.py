@@ -27,8 +27,8 @@ _ENDINGS = (".html", ".htm")
 
 def run_report(options: argparse.Namespace) -> Exit:
     """The results of one record or several; nothing is measured."""
-    if options.format is None:
-        to_page = options.output and options.output.lower().endswith(_ENDINGS)
+    to_page = options.output and options.output.lower().endswith(_ENDINGS)
+    if options.format in (None, "table"):
         options.format = HTML if to_page else "table"
     check_output(options, (*FORMATS, HTML))
     if options.output and Path(options.output).exists() and not options.force:
@@ -43,15 +43,15 @@ def run_report(options: argparse.Namespace) -> Exit:
 
 
 def _paths(options: argparse.Namespace) -> list[Path]:
-    if options.latest and options.record:
+    if options.latest and options.records:
         raise UserError("Give records or --latest, not both.")
     if options.latest:
         return [latest_record()]
-    if not options.record:
+    if not options.records:
         raise UserError(
             "report needs a RECORD, or --latest; `gemvbench list runs` shows those kept."
         )
-    return [Path(name) for name in options.record]
+    return [Path(name) for name in options.records]
 
 
 def _read(path: Path) -> Shown:
