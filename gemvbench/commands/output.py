@@ -23,10 +23,17 @@ def check_output(options: argparse.Namespace, formats: Iterable[str] = tuple(FOR
     """
     if options.format not in formats:
         raise UserError(f"--format {options.format!r} is unknown; use {', '.join(formats)}.")
-    if options.output and not Path(options.output).absolute().parent.is_dir():
-        raise UserError(f"-o {options.output}: there is no such folder; create it first.")
-    if options.output and Path(options.output).is_dir():
-        raise UserError(f"-o {options.output} is a folder; name a file in it.")
+    if options.output is None:
+        return
+    target = Path(options.output)
+    try:
+        is_folder, has_folder = target.is_dir(), target.absolute().parent.is_dir()
+    except OSError as error:
+        raise UserError(f"-o {target} cannot be written ({error.strerror}).") from error
+    if not has_folder:
+        raise UserError(f"-o {target}: there is no such folder; create it first.")
+    if is_folder:
+        raise UserError(f"-o {target} is a folder; name a file in it.")
 
 
 def emit(
