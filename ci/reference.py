@@ -1,6 +1,6 @@
 """Writes docs/reference.md, every command with its options, from the parser itself.
 
-    python ci/reference.py
+python ci/reference.py
 """
 
 from __future__ import annotations

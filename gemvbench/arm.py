@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.suggest import nearest
 
 AUTO_VALUE = -1
@@ -83,6 +84,18 @@ FAMILIES: dict[str, Family] = {
         languages=("opencl",),
         cpu_only=True,
     ),
+    "flight": Family(
+        summary="rows by 16-byte loads, a number of them in flight; for CUDA",
+        file="flight",
+        entry="gemv_flight",
+        axes={
+            "ahead": (AUTO_VALUE, 1, 2, 3, 4, 5, 6, 8),
+            "block": (AUTO_VALUE, 64, 128, 256, 512),
+            "cluster": (1, 2, 4, 8),
+            "dependent": (0, 1),
+        },
+        languages=("cuda",),
+    ),
     "bulk": Family(
         summary="rows copied in bulk into shared memory; in decode a token is one launch (sm_90)",
         file="bulk",
@@ -109,7 +122,6 @@ ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in 
 AUTO = "auto"
 RESERVED = ("aa", "roof", "launches")
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
-LIBRARY_FAMILIES = {"cublas": "cuBLAS's half GEMM with one column, FP32 sums; for CUDA"}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES, *LIBRARY_FAMILIES)
 _AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
 _ARM = re.compile(
@@ -139,6 +151,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[tuple[str, int], ...] = ()
     device: str | None = None
     revision: str | None = None
+    """As the user wrote it; kernels come from `commit` where that is known."""
+    commit: str = ""
+    """The hash that `revision` was resolved to, once and before the run."""
     file: UserFile | None = None
 
     def asked(self, axis: str) -> int | None:
@@ -151,6 +166,15 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     def replace_axis(self, axis: str, value: int) -> Arm:
         axes = dict(self.axes) | {axis: value}
         return msgspec.structs.replace(self, axes=_ordered(self.family, axes))
+
+    @property
+    def has_revisions(self) -> bool:
+        """Whether its kernel lies in the checkout: not a user's file, nor a library's."""
+        return self.file is None and self.family not in {*HOST_FAMILIES, *LIBRARY_FAMILIES}
+
+    def at_revision_of(self, other: Arm) -> Arm:
+        """This arm with its kernel from where another arm has its own."""
+        return msgspec.structs.replace(self, revision=other.revision, commit=other.commit)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from gemvbench.errors import UserError
 from gemvbench.suggest import nearest
+from gemvbench.tuning import Tuning
 
 _EXTRAS = {"pocl": "cpu", "intel": "intel", "cuda": "cuda"}
 
@@ -34,7 +35,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     `capabilities` holds what a compile probe found, since extension lists lie both ways:
     "half_native" (vectors of half load and convert), "half_f16c" (x86 conversion
     instructions inside OpenCL C), "half_arithmetic" (FP16 accumulation); and what an
-    architecture or an installed library brings: "bulk_copy" (sm_90 on), "cublas".
+    architecture or an installed library brings: "bulk_copy", "clusters" and
+    "dependent_launch" (sm_90 on), "cublas".
     """
 
     id: str
@@ -59,6 +61,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     pci: str | None = None
     architecture: str | None = None
     notes: tuple[str, ...] = ()
+    tuning: Tuning = Tuning()
+    """What the parent found of tuned arms; a back end leaves it empty."""
 
     @property
     def is_cpu(self) -> bool:

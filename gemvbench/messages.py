@@ -7,6 +7,7 @@ back as they happen, so that what was measured survives whatever ends the worker
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from gemvbench.stages import Call, Ranges, Stage
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An arm to build: the whole kernel text, its entry and its geometry."""
 
+    y: ClassVar[str] = "f32"
     arm: str
     device: str
     text: str
@@ -30,6 +32,8 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Planted rows that it reads behind the last."""
     local_bytes: int = 0
     """Shared memory of a workgroup beside what the text declares."""
+    is_dependent: bool = False
+    """Its launch may overlap the one before it."""
     read_bytes: int = 0
     """How much of each pool a bare read reads; 0 for all of it."""
 
@@ -50,11 +54,14 @@ class LibraryJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     library: str
     w: str
     """Type of the operands."""
+    y: str = "f32"
+    """Type in which it stores y, from the start of the output on."""
     workgroups: int = 1
     workgroup_size: int = 1
     accumulate: int = 32
     extra: int = 0
     local_bytes: int = 0
+    is_dependent: bool = False
 
 
 class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):

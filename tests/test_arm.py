@@ -45,7 +45,7 @@ MISTAKES = [
     ("two words", "is not an arm", "pack2"),
     ("mine=kernel.txt:entry", "is not an arm", "name=path/kernel.cl:entry"),
     ("mine=kernel.cl", "is not an arm", "name=path/kernel.cl:entry"),
-    ("pakc", "no family 'pakc'", "Known are row, cpu, bulk, frozen"),
+    ("pakc", "no family 'pakc'", "Known are row, cpu, flight, bulk, frozen"),
     ("frozn", "no family 'frozn'", "did you mean frozen?"),
     ("pack2+packs", "'packs' is no axis of family row", "did you mean pack?"),
     ("rowz2", "'rowz2' is no axis of family row", "did you mean rows?"),

@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from gemvbench.arm import FAMILIES, Arm
+from gemvbench.arm import FAMILIES, Arm, parse_arm
 from gemvbench.case import VECTOR_TYPES, WEIGHT_TYPES, Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
-from gemvbench.ladder import Specialization, specialize
+from gemvbench.fitting import BLOCKS
+from gemvbench.ladder import specialize
+from gemvbench.outcome import Specialization
 from gemvbench.source import KERNELS, assemble, kernel_text
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -85,6 +87,34 @@ def row_text(**constants: int | str) -> str:
     return text("gemv.cu", **(defaults | {"ACC": 32} | constants))
 
 
+def flight_texts(architecture: str) -> set[str]:
+    """Family `flight`: ahead by block, with the axes that need sm_90 in turn, and all types."""
+    able = ("clusters", "dependent_launch") if int(architecture[3:]) >= 90 else ()
+    device = msgspec.structs.replace(GPU, capabilities=able)
+    others = itertools.cycle(((1, 0), (2, 1), (4, 0), (1, 1), (8, 1)) if able else ((1, 0),))
+    arms = [
+        f"flight+ahead{ahead}+block{block}+cluster{cluster}+dependent{dependent}"
+        for ahead, block in itertools.product((1, 2, 3, 4, 5, 6, 8), BLOCKS)
+        for cluster, dependent in [next(others)]
+    ]
+    specs = [specialize(parse_arm(arm), Gemv(k=4096, n=4096), device) for arm in arms]
+    specs += [
+        specialize(Arm(family="flight"), Gemv(k=5120, n=64, w=w, x=x), device)
+        for w in WEIGHT_TYPES
+        for x in WEIGHT_TYPES
+    ]
+    return {kernel_text(spec) for spec in specs if isinstance(spec, Specialization)}
+
+
+def test_flight_is_compiled_without_what_an_architecture_lacks():
+    before, after = flight_texts("sm_80"), flight_texts("sm_90")
+    assert len(before) == 7 * 4 + 3  # one of the four by type is among those by axis
+    assert not any("#define DEPENDENT 1" in text for text in before)
+    for cluster, dependent in ((1, 1), (2, 1), (4, 0), (8, 1)):
+        wanted = f"#define CLUSTER {cluster}\n#define DEPENDENT {dependent}\n"
+        assert any(wanted in text for text in after)
+
+
 def bulk_texts(architecture: str) -> set[str]:
     """Family `bulk` for all types and a short and a long x; none before sm_90."""
     able = ("bulk_copy",) if int(architecture[3:]) >= 90 else ()
@@ -127,9 +157,14 @@ def test_matrix_holds_every_axis_value():
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_arm_compiles(architecture):
-    cuda = [name for name, family in FAMILIES.items() if "gemv" in family.operations]
-    cuda = [name for name in cuda if "cuda" in FAMILIES[name].languages]
-    texts = set().union(*map(family_texts, cuda)) | helper_texts() | bulk_texts(architecture)
+    both = ("cuda", "opencl")  # bulk and flight have texts of their own
+    cuda = [
+        name
+        for name, family in FAMILIES.items()
+        if "gemv" in family.operations and family.languages == both
+    ]
+    texts = set().union(*map(family_texts, cuda)) | helper_texts()
+    texts |= bulk_texts(architecture) | flight_texts(architecture)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         cubins = pool.map(lambda text: nvrtc.compile_cubin(text, architecture), texts)
         assert all(cubin.startswith(b"\x7fELF") for cubin in cubins)

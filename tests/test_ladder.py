@@ -12,8 +12,10 @@ from conftest import make_device
 
 from gemvbench.arm import parse_arm
 from gemvbench.case import Gemv
+from gemvbench.dispatch import specialize
+from gemvbench.fitting import choose_block
 from gemvbench.jobs import Build, choose, identical, rows1_sibling
-from gemvbench.ladder import Declined, HostArm, Specialization, choose_block, specialize
+from gemvbench.outcome import Declined, HostArm, Specialization
 
 GPU = make_device(id="gpu0", kind="gpu", capabilities=("half_arithmetic",))
 CPU = make_device(id="cpu0", kind="cpu")
@@ -48,7 +50,7 @@ def steps(spec: Specialization, axis: str = "pack") -> list[tuple[str, str]]:
 
 
 HOPPER = msgspec.structs.replace(
-    make_device(id="cuda0", kind="gpu", capabilities=("bulk_copy",)),
+    make_device(id="cuda0", kind="gpu", capabilities=("bulk_copy", "clusters", "dependent_launch")),
     backend="cuda",
     compute_units=132,
     local_bytes=232448,
@@ -89,6 +91,45 @@ def test_a_stage_of_the_ring_stays_with_its_group(k: int) -> None:
 )
 def test_bulk_declines(device: Any, case: dict[str, Any], reason: str) -> None:
     assert reason in declined("bulk", device, **case)
+
+
+@pytest.mark.parametrize(
+    ("arm", "k", "block", "ahead", "workgroups"),
+    [
+        ("flight", 5120, 128, 5, 96),
+        ("flight", 4096, 128, 4, 96),
+        ("flight", 17408, 128, 8, 96),
+        ("flight+ahead2+block256", 5120, 256, 2, 96),
+        ("flight+cluster4", 5120, 64, 3, 384),
+        ("flight", 8, 64, 1, 96),
+    ],
+)
+def test_flight_holds_a_row_where_it_can(
+    arm: str, k: int, block: int, ahead: int, workgroups: int
+) -> None:
+    spec = build(arm, HOPPER, k=k)
+    built = spec.constant("BLOCK"), spec.constant("AHEAD"), spec.workgroups
+    assert built == (block, ahead, workgroups)
+
+
+@pytest.mark.parametrize(
+    ("arm", "device", "case", "reason"),
+    [
+        ("flight", GPU, {}, "no opencl kernel"),
+        ("flight", HOPPER, {"x": "f32"}, "16-bit x"),
+        ("flight", HOPPER, {"k": 5124}, "its loads are of 16 bytes"),
+        ("flight+cluster2", msgspec.structs.replace(HOPPER, capabilities=()), {}, "no clusters"),
+        ("flight+dependent1", msgspec.structs.replace(HOPPER, capabilities=()), {}, "overlap"),
+    ],
+)
+def test_flight_declines(arm: str, device: Any, case: dict[str, Any], reason: str) -> None:
+    assert reason in declined(arm, device, **case)
+
+
+def test_launches_that_may_overlap_say_so() -> None:
+    case = Gemv(k=5120, n=96)
+    jobs = [choose(parse_arm(a), a, case, HOPPER)[1] for a in ("flight", "flight+dependent1")]
+    assert [getattr(job, "is_dependent", None) for job in jobs] == [False, True]
 
 
 @pytest.mark.parametrize("k", K)

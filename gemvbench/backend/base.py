@@ -47,6 +47,8 @@ class Launch:
     """Launches of one kind cost alike: where only some are timed one by one, some of each are."""
     local_bytes: int = 0
     """Shared memory beside what the kernel's text declares; CUDA alone."""
+    is_dependent: bool = False
+    """It may begin before the launch before it has ended, and waits for that itself; CUDA alone."""
 
 
 @dataclass(frozen=True)

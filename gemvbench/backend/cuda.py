@@ -36,10 +36,11 @@ from numpy.typing import NDArray
 from gemvbench import __version__
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Buffer, Kernel, Launch, Timing
-from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemv
+from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemm, CublasGemv
 from gemvbench.backend.cuda_devices import OUT_OF_MEMORY, memory_problem, open_problem, ordinal_of
 from gemvbench.backend.graph_plan import cut, find_period
 from gemvbench.backend.nvrtc import compile_cubin
+from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
 from gemvbench.gpu_state import GpuState
@@ -63,6 +64,9 @@ extern "C" __global__ void gate(const volatile unsigned *opened, unsigned ticket
     } while (*opened != ticket && now - started < limit_ns);
 }
 """
+
+_C_TYPES: dict[str, type] = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64}
+"""Of scalar arguments, by NumPy's code."""
 
 # Numbers of CUresult: a binary that cannot be used here, or without the entry.
 _UNUSABLE = (200, 209, 218, 222, 303)
@@ -99,10 +103,12 @@ class CudaBackend:
             ) from error
 
     def load_library(self, name: str, dtype: str) -> Kernel:
-        """cuBLAS, the one library here; its handle takes the place of a kernel's function."""
+        """A product of cuBLAS or torch takes the place of a kernel's function."""
         self._device.use()
-        product = CublasGemv(dtype, self._stream, self.alloc(WORKSPACE_BYTES))
-        return Kernel(name, product, b"")
+        if name.startswith("torch"):
+            return Kernel(name, TorchProduct(name, dtype, ordinal_of(self.info), self._stream))
+        kind = {"cublas": CublasGemm, "cublas_gemv": CublasGemv}[name]
+        return Kernel(name, kind(dtype, self._stream, self.alloc(WORKSPACE_BYTES)))
 
     def alloc(self, size: int) -> Buffer:
         self._device.use()
@@ -290,8 +296,32 @@ def _enqueue(launch: Launch, stream: Stream) -> None:
         attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, local)
         driver.check_status(int(result))
+    if launch.is_dependent:
+        _launch_dependent(launch, stream)
+        return
     grid, block = (launch.workgroups,), (launch.workgroup_size,)
     function(grid, block, launch.args, shared_mem=local, stream=stream)
+
+
+def _launch_dependent(launch: Launch, stream: Stream) -> None:
+    """By the driver's own call: CuPy has no attributes of a launch."""
+    serial = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute = bindings.CUlaunchAttribute()
+    attribute.id = serial
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = bindings.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.workgroups, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = launch.workgroup_size, 1, 1
+    config.sharedMemBytes = launch.local_bytes
+    config.hStream = stream.ptr
+    config.attrs, config.numAttrs = [attribute], 1
+    values = tuple(arg.ptr if isinstance(arg, MemoryPointer) else int(arg) for arg in launch.args)
+    types = tuple(
+        ctypes.c_void_p if isinstance(arg, MemoryPointer) else _C_TYPES[arg.dtype.str[1:]]
+        for arg in launch.args
+    )
+    (result,) = bindings.cuLaunchKernelEx(config, launch.kernel.handle.ptr, (values, types), 0)
+    driver.check_status(int(result))
 
 
 def _capture(launches: Sequence[Launch], stream: Stream) -> Any:
@@ -311,13 +341,13 @@ def _capture(launches: Sequence[Launch], stream: Stream) -> Any:
 
 def _key(launch: Launch) -> bytes:
     """All that decides what a launch does."""
-    size = launch.workgroup_size, launch.local_bytes
+    size = launch.workgroup_size, launch.local_bytes, launch.is_dependent
     geometry = launch.kernel.handle.ptr, launch.workgroups, *size
     args = [
         struct.pack("Q", arg.ptr) if isinstance(arg, MemoryPointer) else arg.tobytes()
         for arg in launch.args
     ]
-    return struct.pack("QQQQ", *geometry) + b"".join(args)
+    return struct.pack("QQQQ?", *geometry) + b"".join(args)
 
 
 def _load_module(cubin: bytes) -> Module:

@@ -12,14 +12,15 @@ from typing import Any
 from gemvbench.backend import nvml
 from gemvbench.backend.cublas import load_cublas
 from gemvbench.backend.cuda_driver import is_driver_installed
+from gemvbench.backend.torch_products import is_torch_installed
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import Exit, UserError
+from gemvbench.errors import CompileError, Exit, UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 # Numbers of cudaError_t.
-_BULK_COPY_MAJOR = 9
-"""Compute capability from which cp.async.bulk and transaction barriers are there."""
+_HOPPER = 9
+"""Compute capability from which blocks form clusters, copy in bulk, and launches may overlap."""
 OUT_OF_MEMORY = 2
 _DRIVER_TOO_OLD = 35
 _UNAVAILABLE = 46
@@ -177,11 +178,21 @@ def _describe(runtime: Any, driver: Any, ordinal: int, notes: tuple[str, ...]) -
 
 def _capabilities(major: int) -> tuple[str, ...]:
     found = ["half_arithmetic"]
-    if major >= _BULK_COPY_MAJOR:
-        found.append("bulk_copy")
-    if load_cublas() is not None:
+    if major >= _HOPPER:
+        found += ["bulk_copy", "clusters", "dependent_launch"]
+    if _has_cublas():
         found.append("cublas")
+    if is_torch_installed():
+        found.append("torch")
     return tuple(found)
+
+
+def _has_cublas() -> bool:
+    """One that is broken counts: its arms then fail with the reason."""
+    try:
+        return load_cublas() is not None
+    except CompileError:
+        return True
 
 
 def _uuid(driver: Any, ordinal: int) -> str | None:

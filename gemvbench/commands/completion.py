@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES
 from gemvbench.cli import build_parser
 from gemvbench.errors import Exit
+from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.models import catalogue
 
 _PATHS = {"FILE": "FILE", "RECORD": "FILE", "A": "FILE", "B": "FILE", "DIR": "DIRECTORY"}

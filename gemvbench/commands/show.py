@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, describe_axes
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
 from gemvbench.asv_machine import machine_file, merge_machine
 from gemvbench.cases import is_part
 from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit
+from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.models import Model, catalogue
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -76,9 +77,12 @@ def _families() -> list[dict[str, str]]:
         ),
         *(
             {"family": name, "summary": summary, "axes": ""}
-            for name, summary in (HOST_FAMILIES | LIBRARY_FAMILIES).items()
+            for name, summary in (
+                *HOST_FAMILIES.items(),
+                *((name, library.summary) for name, library in LIBRARY_FAMILIES.items()),
+            )
         ),
-        {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
+        {"family": AUTO, "summary": "what `tune` found for a case, else a rule", "axes": ""},
     ]
 
 

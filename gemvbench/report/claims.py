@@ -37,18 +37,19 @@ def claimed(results: tuple[Result, ...]) -> list[Result]:
 
 def headline(summary: Summary) -> str:
     """One sentence on a whole run; classes of layers only show where a token's time goes."""
-    header = summary.run.header
-    cases = [case.id for case in header.cases if not is_part(case)]
+    cases = [case.id for case in summary.run.header.cases if not is_part(case)]
     arms = [result for result in claimed(summary.results) if result.case in cases]
     if len(arms) == 1:
         return f"On {arms[0].case} ({arms[0].device}), {claim(arms[0])}"
     where = cases[0] if len(cases) == 1 else f"{len(cases)} cases"
+    against = {result.baseline for result in arms}
+    baseline = min(against) if len(against) == 1 else "their own baselines"
     if len(arms) <= _MOST_NAMED and len(cases) == 1:
         said = ", ".join(_brief(result) for result in arms)
-        return f"Against {header.baseline} on {where}: {said}."
+        return f"Against {baseline} on {where}: {said}."
     verdicts = Counter(result.verdict for result in arms)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    return f"Against {header.baseline} on {where}, of {len(arms)} comparisons: {counts}."
+    return f"Against {baseline} on {where}, of {len(arms)} comparisons: {counts}."
 
 
 def _brief(result: Result) -> str:

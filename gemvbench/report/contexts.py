@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from gemvbench.attention_case import Attention
-from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.document import Section
 from gemvbench.report.matrix import MARKED, MARKS
@@ -36,16 +35,18 @@ def shape_name(cases: list[Attention]) -> str:
 
 
 def _section(summary: Summary, cases: list[Attention]) -> Section:
-    baseline = summary.run.header.baseline
+    view = summary.views[cases[0].id]
+    baselines = [choice.label for choice in view.choices if choice.label in view.baselines]
     found = [{result.arm: result for result in summary.of_case(case.id)} for case in cases]
-    arms = [arm for arm in found[0] if arm not in (baseline, TWIN)]
+    arms = view.contestants
+    over = baselines[0] if len(baselines) == 1 else "its own baseline"
     return Section(
-        title=f"{shape_name(cases)} by context: us per call, and speed-up over {baseline}",
-        columns=("context", baseline, *(text for arm in arms for text in (arm, "speed-up"))),
+        title=f"{shape_name(cases)} by context: us per call, and speed-up over {over}",
+        columns=("context", *baselines, *(text for arm in arms for text in (arm, "speed-up"))),
         rows=tuple(
             (
                 str(case.context),
-                _microseconds(of[baseline]),
+                *(_microseconds(of[baseline]) for baseline in baselines),
                 *(text for arm in arms for text in (_microseconds(of[arm]), _speed_up(of[arm]))),
             )
             for case, of in zip(cases, found, strict=True)

@@ -83,7 +83,9 @@ def _of_device(summary: Summary, case: str, device: str) -> Matrix:
             return _of_result(results[cell.label])
         return _of_pair(summary, case, cell.label, own)
 
-    return _matrix(f"{case} on {device}: ratio to {own}, more is faster", cells, entry)
+    several = len(summary.views[case].baselines) > 1
+    title = f"{case} on {device}: ratio to {'its own baseline' if several else own}, more is faster"
+    return _matrix(title, cells, entry)
 
 
 def _of_devices(summary: Summary, case: str, first: str, second: str) -> Matrix:

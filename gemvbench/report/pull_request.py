@@ -33,13 +33,14 @@ _WORDS: Mapping[str, str] = {
 _NO_PACKAGES = ("system", "cpu", "cpus", "load", "commit")
 
 
-def pull_request(summary: Summary, sections: Iterable[Section]) -> str:
-    """Markdown, ready to be pasted; `sections` are the tables of the cases."""
+def pull_request(summary: Summary, sections: Iterable[Section], claim: str = "") -> str:
+    """Markdown, ready to be pasted; `sections` are the tables, `claim` stands above them."""
     header = summary.run.header
     single = len(claimed(summary.results)) == 1
     tables = [replace(each, lead=()) if single else each for each in sections]
+    claim = claim or headline(summary)
     parts = [
-        f"**VOID.** {headline(summary)}" if summary.void else headline(summary),
+        f"**VOID.** {claim}" if summary.void else claim,
         *map(section_markdown, tables),
         _list("How sure", [*how_sure(summary), *how_it_ended(summary)]),
         _list("Flagged", flagged(summary)),

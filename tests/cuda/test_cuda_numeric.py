@@ -161,6 +161,19 @@ def test_bulk(backend, w, x):
     assert check(backend, with_types(1001, 5, w, x), ("bulk",)) == {}
 
 
+@pytest.mark.parametrize("x", ["f16", "bf16"])
+@pytest.mark.parametrize("w", WEIGHT_TYPES)
+def test_flight(backend, w, x):
+    hopper = "clusters" in backend.info.capabilities
+    arms = ["flight", "flight+ahead1+block512", "flight+ahead8+block64", "flight+ahead3"]
+    if hopper:
+        arms += ["flight+cluster2", "flight+cluster8+dependent1", "flight+dependent1+ahead5"]
+    for k, n in ((8, 1), (64, 1000), (2880, 5760), (5120, 96), (17408, 513)):
+        assert len(check(backend, with_types(k, n, w, x), arms)) == len(arms)
+    assert check(backend, with_types(1000, 5, w, x, (48, 32)), arms)
+    assert check(backend, with_types(1001, 5, w, x), arms) == {}
+
+
 def test_a_matrix_too_large_for_the_hosts_sums(backend):
     """The exact check then takes sums that the device makes from the generator."""
     case = Gemv(k=17408, n=oracle.HOST_ELEMENTS // 17408 + 3)

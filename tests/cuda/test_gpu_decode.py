@@ -131,9 +131,9 @@ def verified_digest(info: Any, token: Token, arm: str, attention: str = "auto") 
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("arm", ["pack3", "cublas", "bulk"])
+@pytest.mark.parametrize("arm", ["pack3", "cublas", "bulk", "flight+dependent1"])
 def test_a_token_computes_what_was_verified(info: Any, arm: str, graphs: bool) -> None:
-    needs = {"cublas": "cublas", "bulk": "bulk_copy"}.get(arm)
+    needs = {"cublas": "cublas", "bulk": "bulk_copy", "pack3": ""}.get(arm, "dependent_launch")
     if needs and needs not in info.capabilities:
         pytest.skip(f"no {needs} here")
     wanted = verified_digest(info, TOKEN, arm)

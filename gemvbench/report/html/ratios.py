@@ -47,11 +47,13 @@ def _count_rows(groups: Sequence[tuple[str, list[Result]]]) -> int:
 
 
 def _forest(summary: Summary, groups: Sequence[tuple[str, list[Result]]], number: int) -> Picture:
+    against = {result.baseline for _, results in groups for result in results}
+    baseline = min(against) if len(against) == 1 else "its baseline"
     return Picture(
         name=f"ratios-{number + 1}",
         title="Ratios",
-        caption=f"Time of {summary.run.header.baseline} over time of the arm: right of 1 is "
-        f"faster. Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
+        caption=f"Time of {baseline} over time of the arm: right of 1 is faster. "
+        f"Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
         "are blocks. The band is the noise floor of the case, by its twin.",
         height=0.75 + _ROW * _count_rows(groups),
         draw=lambda figure: _draw_forest(figure, groups),
@@ -213,7 +215,7 @@ def _draw_contexts(figure: Any, summary: Summary, cases: list[Attention], colors
             for case, of in zip(cases, found, strict=True)
             if arm in of and of[arm].ratio is not None and of[arm].ci is not None
         ]
-        if arm in (summary.run.header.baseline, TWIN) or not points:
+        if arm == TWIN or found[0][arm].verdict == "BASELINE" or not points:
             continue
         y = [p[1] for p in points]
         below = [max(p[1] - p[2][0], 0) for p in points if p[1] and p[2]]
