@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "records"
 NAMES = {
     "sweep": "20261130-sweep-h200",
-    "decode": "20261201-decode-h200",
+    "decode": "20261201-decode-cuda-h200",
     "attention": "20261201-attention-q8_0-pocl",
 }
 NASTY = "<script>alert(1)</script>"
@@ -77,8 +77,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             "decode",
-            "on token-qwen3.6-27b-f16-f16: cublas is FASTER (ratio 1.656), auto is FASTER "
-            "(ratio 1.817).",
+            "on token-qwen3.6-27b-f16-f16, of 5 comparisons: 4 FASTER, 1 SLOWER.",
             ["Where a token's time goes", "Bytes against time", "Effect of the slot"],
         ),
         (

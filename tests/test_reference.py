@@ -1,8 +1,7 @@
-"""What stands beside the parser is made from it: the reference, completion, and documented words."""
+"""Made from the parser: the reference, completion, and whether documented words can be said."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -71,10 +70,18 @@ def test_the_nearest_name_is_named(gemvbench: Run, words: tuple[str, ...], meant
 def documented(path: Path) -> list[list[str]]:
     """Words of each gemvbench command in a document's shell blocks, without comments."""
     blocks = re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    parts = [part for line in lines for part in re.split(r"&&|\||;", line.partition(" #")[0])]
-    words = [shlex.split(part, comments=True) for part in parts if "gemvbench" in part]
-    return [line[1:] for line in words if line and os.path.basename(line[0]) == "gemvbench"]  # noqa: PTH119
+    found = []
+    for line in "".join(blocks).replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        parts: list[list[str]] = [[]]
+        for word in lexer:
+            if set(word) <= set("();<>|&"):
+                parts.append([])
+            else:
+                parts[-1].append(word)
+        found += [part[1:] for part in parts if part and Path(part[0]).name == "gemvbench"]
+    return found
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.stem)
