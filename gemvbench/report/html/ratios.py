@@ -51,7 +51,7 @@ def _forest(summary: Summary, groups: Sequence[tuple[str, list[Result]]], number
     baseline = min(against) if len(against) == 1 else "its baseline"
     return Picture(
         name=f"ratios-{number + 1}",
-        title="Ratios",
+        title="Ratios, continued" if number else "Ratios",
         caption=f"Time of {baseline} over time of the arm: right of 1 is faster. "
         f"Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
         "are blocks. The band is the noise floor of the case, by its twin.",
@@ -132,7 +132,7 @@ def _ratio_axis(axis: Any, low: float, high: float) -> None:
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
     if high / low > 3:
-        wanted = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100)
+        wanted = (0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
         ticks = [t for t in wanted if low <= t <= high]
     else:
         ticks = [t for t in MaxNLocator(6).tick_values(low, high) if low <= t <= high]

@@ -42,7 +42,7 @@ def _shares(summary: Summary, results: Sequence[Result], colors: Colors, number:
     cases = len({result.case for result in results})
     return Picture(
         name=f"roof-{number + 1}",
-        title="Share of the roof",
+        title="Share of the roof" + (", continued" if number else ""),
         caption="Bytes of the operands over time, as a share of the fastest bare read in the "
         f"same blocks, regime {regime}; GB/s at the right.",
         height=0.6 + _ROW * (len(results) + cases),
