@@ -417,7 +417,7 @@ def test_a_damaged_record_is_read_as_far_as_it_goes(
     assert again.ended is None
     assert cli.main(["report", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "lines 6: not part of a record" in out
+    assert "lines 6: not part of a record" in " ".join(out.split())
     assert "has no end" in out
     path.write_bytes(lines[0].replace(b'"schema":1', b'"schema":9'))
     assert cli.main(["report", str(path)]) == 4
@@ -477,7 +477,7 @@ def test_the_example_of_the_documentation_works(
 ) -> None:
     """In small: a tenth of the text, and as few pairs as may be."""
     document = (ROOT / "docs" / "legs.md").read_text()
-    make, command = re.findall(r"^(?:python3|gemvbench) .*big\.txt.*$", document, re.MULTILINE)
+    make, command = re.findall(r"^(?:python3|gemvbench) .*big\.txt.*$", document, re.MULTILINE)[:2]
     monkeypatch.chdir(tmp_path)
     words = shlex.split(make.replace("python3", PYTHON, 1).replace("800000", "80000"))
     code, target = words[2], words[-1]
