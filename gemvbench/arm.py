@@ -8,7 +8,6 @@ A name that starts with an axis means family `row`; `base` is `row` as S1 has it
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
@@ -16,6 +15,7 @@ import msgspec
 
 from gemvbench.errors import UserError
 from gemvbench.libraries import LIBRARY_FAMILIES
+from gemvbench.suggest import nearest
 
 AUTO_VALUE = -1
 """The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
@@ -246,7 +246,7 @@ def _known_family(family: str, text: str) -> str:
     names = [*FAMILIES, *_SPECIAL]
     if family not in names:
         raise UserError(
-            f"Arm {text!r}: there is no family {family!r}{_nearest(family, names)} "
+            f"Arm {text!r}: there is no family {family!r}{nearest(family, names)} "
             f"Known are {', '.join(names)}; `gemvbench list` shows their axes."
         )
     return family
@@ -261,7 +261,7 @@ def _parse_axes(family: str, words: list[str], text: str) -> tuple[tuple[str, in
         if match is None or axis not in known:
             raise UserError(
                 f"Arm {text!r}: {word!r} is no axis of family {family}"
-                f"{_nearest(axis, list(known))} "
+                f"{nearest(axis, known)} "
                 + (f"It has {describe_axes(family)}." if known else "It has no axes.")
             )
         value = AUTO_VALUE if match[2] == "auto" else int(match[2])
@@ -297,8 +297,3 @@ def _format_value(value: int) -> str:
 
 def _auto_last(value: int) -> tuple[bool, int]:
     return value == AUTO_VALUE, value
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else "."

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gemvbench import stats
 from gemvbench.case_lines import CaseLines
 from gemvbench.cases import Case
+from gemvbench.disturbance import slot_means
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice
 from gemvbench.logs import Logs
@@ -202,6 +203,11 @@ class CaseView(CaseLines):
     def twin_effects(self) -> dict[int, float]:
         """By block: the twin against its own baseline; nothing but noise if all is well."""
         return self.effects(TWIN, [self.baseline])
+
+    @cached_property
+    def slot_means(self) -> dict[int, float]:
+        """By slot of a pass: its mean log time, arms and passes taken out."""
+        return slot_means(self.all_samples())
 
     @cached_property
     def twin_alarm(self) -> float:

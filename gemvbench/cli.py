@@ -24,7 +24,7 @@ FORMAT_NAMES = ("table", "md", "csv", "json")
 _MODULES = {
     "devices": "gemvbench.commands.show",
     "list": "gemvbench.commands.show",
-    "report": "gemvbench.commands.show",
+    "report": "gemvbench.commands.report",
     "verify": "gemvbench.commands.verify",
     "roof": "gemvbench.commands.roof",
     "ab": "gemvbench.commands.ab",
@@ -36,6 +36,7 @@ _MODULES = {
     "simulate": "gemvbench.commands.simulate",
     "tune": "gemvbench.commands.tune",
     "legs": "gemvbench.commands.legs",
+    "completion": "gemvbench.commands.completion",
 }
 
 
@@ -76,11 +77,15 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text in (
         ("devices", "describe the devices found"),
-        ("list", "list arms with their axes, and models"),
+        ("list", "list arms with their axes, models, and the runs kept"),
     ):
         shown = commands.add_parser(name, help=help_text, description=help_text)
         if name == "devices":
             _add_asv_machine(shown)
+        else:
+            kinds = ("arms", "models", "runs")
+            text = "only these (default: arms and models)"
+            shown.add_argument("kind", nargs="?", choices=kinds, help=text)
         _add_output(shown)
     _add_report(commands)
     _add_compare(commands)
@@ -115,6 +120,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_selftest(commands)
     _add_simulate(commands)
     _add_legs(commands)
+    text = "print a script that completes this command line"
+    completion = commands.add_parser("completion", help=text, description=text)
+    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell it is for")
     return parser
 
 
@@ -151,9 +159,18 @@ class _Append(argparse._AppendAction):
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser("report", help="show the results of a record again")
-    report.add_argument("record", metavar="RECORD", help="a file written by ab, sweep or decode")
-    _add_output(report)
+    report = commands.add_parser(
+        "report",
+        help="show the results of a record again, or make a page of it",
+        description="Results of a record, as text or as one HTML page with pictures "
+        "(-o FILE.html; extra `plots`). Several records are shown side by side.",
+    )
+    add = report.add_argument
+    add("records", nargs="*", metavar="RECORD", help="a file written by ab, sweep or decode")
+    add("--latest", action="store_true", help="the newest record of `gemvbench list runs`")
+    add("--plots", metavar="DIR", help="also save each picture there, as SVG and PNG files")
+    add("--force", action="store_true", help="write over files that exist")
+    _add_output(report, "html")
 
 
 def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -415,6 +432,7 @@ def _add_decision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", default="table", metavar="FORMAT", help="|".join(FORMAT_NAMES))
+def _add_output(parser: argparse.ArgumentParser, *more: str) -> None:
+    names = "|".join((*FORMAT_NAMES, *more))
+    parser.add_argument("--format", default="table", metavar="FORMAT", help=names)
     parser.add_argument("-o", "--output", metavar="FILE", help="write there, not to stdout")

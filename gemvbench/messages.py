@@ -301,7 +301,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     @property
     def is_usable(self) -> bool:
         """Whether the difference of the legs is a time: noise can turn it negative."""
-        return math.isfinite(self.seconds) and self.seconds > 0
+        return 0 < self.seconds < math.inf
 
     @property
     def kernel_seconds(self) -> float | None:

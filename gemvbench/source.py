@@ -48,6 +48,11 @@ def assemble(
     return defines + _inline(name, reader or packaged_reader, seen=set())
 
 
+def kernel_interface() -> str:
+    """Version of what the packaged kernels expect of the host."""
+    return packaged_reader(INTERFACE).strip()
+
+
 def packaged_reader(name: str) -> str:
     return _read_file(KERNELS / name)
 
@@ -77,7 +82,7 @@ def _refuse_other_interface(spec: Specialization, text: str) -> None:
     if its entries take the arguments that today's take.
     """
     assert spec.revision is not None
-    own, name = packaged_reader(INTERFACE).strip(), f"{spec.file} at {spec.revision[:12]}"
+    own, name = kernel_interface(), f"{spec.file} at {spec.revision[:12]}"
     try:
         version = read_kernel(spec.revision, INTERFACE).strip()
     except AbsentError:

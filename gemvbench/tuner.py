@@ -25,8 +25,9 @@ from gemvbench.reading import read_record
 from gemvbench.record import Ended, Header, Recorder, Run, Settings
 from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor, Progress
+from gemvbench.source import kernel_interface
 from gemvbench.tune_plan import ROUNDS, Found, entrants, rank, round_settings, survivors, winner
-from gemvbench.tuning import INTERFACE, Row
+from gemvbench.tuning import Row
 from gemvbench.tuning_files import kernel_digest
 
 Say = Callable[[str], None]
@@ -127,7 +128,7 @@ class Tuner:
             high=high,
             tried=len(summaries[0].run.header.choices),
             driver=device.driver,
-            interface=INTERFACE,
+            interface=kernel_interface(),
             kernel=kernel_digest(family, device.language),
             version=__version__,
             date=last.run.header.started[:10],

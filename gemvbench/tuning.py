@@ -12,9 +12,6 @@ import msgspec
 
 from gemvbench.case import Gemv
 
-INTERFACE = 1
-"""Number of the kernels' calling convention and of what axes mean; another one is refused."""
-
 NEAR_K, NEAR_N = 1.25, 2.0
 """Factors within which a row holds: k decides the loads of an item, n only how many rows."""
 
@@ -39,7 +36,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tried: int
     """Arms that were measured."""
     driver: str
-    interface: int
+    interface: str
+    """Of the kernels that were measured (kernels/INTERFACE); of another one a row is refused."""
     kernel: str
     """Digest of the kernel file that the arm is built from."""
     version: str

@@ -17,8 +17,8 @@ from gemvbench.device import DeviceInfo
 from gemvbench.errors import UserError
 from gemvbench.folders import tables_folder
 from gemvbench.jobs import short_digest
-from gemvbench.source import assemble
-from gemvbench.tuning import INTERFACE, Row, Table, Tuned, Tuning
+from gemvbench.source import assemble, kernel_interface
+from gemvbench.tuning import Row, Table, Tuned, Tuning
 
 SHIPPED = Path(__file__).parent / "tables"
 SCHEMA = 1
@@ -31,6 +31,7 @@ def load_tuning(device: DeviceInfo) -> Tuning:
     """
     rows: list[Tuned] = []
     refused: list[str] = []
+    interface = kernel_interface()
     for source, folder in (("user's", tables_folder()), ("shipped", SHIPPED)):
         path = table_path(folder, device)
         try:
@@ -38,7 +39,7 @@ def load_tuning(device: DeviceInfo) -> Tuning:
         except UserError as error:
             refused.append(str(error))
             continue
-        good = [row for row in table.rows if row.interface == INTERFACE]
+        good = [row for row in table.rows if row.interface == interface]
         rows += [Tuned(row=row, source=source, note=_note(row, device)) for row in good]
         if len(good) < len(table.rows):
             refused.append(_other_interface(path, len(table.rows) - len(good)))
@@ -126,7 +127,7 @@ def _row_problem(row: Row) -> str:
     """What no `tune` writes, or ""; the arm of another interface need not be known here."""
     try:
         Gemv(k=row.k, n=row.n, w=row.w, x=row.x)
-        for text in (row.arm, row.rule) if row.interface == INTERFACE else ():
+        for text in (row.arm, row.rule) if row.interface == kernel_interface() else ():
             arm = parse_arm(text)
             if arm != Arm(family=arm.family, axes=arm.axes) or arm.family not in _tunable():
                 return f"{text!r} is no arm for a table"
@@ -152,6 +153,7 @@ def _corrupt(path: Path, why: str) -> str:
 def _other_interface(path: Path, count: int) -> str:
     rows = "1 row" if count == 1 else f"{count} rows"
     return (
-        f"Tuning table {path}: {rows} made for another kernel interface than {INTERFACE} cannot be "
-        "used; `auto` takes the rule there. Run `gemvbench tune` again."
+        f"Tuning table {path}: {rows} made for another kernel interface than "
+        f"{kernel_interface()} cannot be used; `auto` takes the rule there. "
+        "Run `gemvbench tune` again."
     )

@@ -12,13 +12,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Answer
+from conftest import Answer, make_device
 from scratch import Scratch, make_scratch
+from test_tuning import row
 
+from gemvbench.arm import parse_arm
+from gemvbench.case import Gemv
+from gemvbench.checkout import resolve
 from gemvbench.gate import conclude
+from gemvbench.gate_plan import Entry, plan_gate
 from gemvbench.reading import read_record
 from gemvbench.results import summarise
 from gemvbench.stats import family_level, t_quantile
+from gemvbench.tuning import Tuned, Tuning
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -206,7 +212,9 @@ def test_undecided_is_said_and_fails_only_if_asked(
     words = (*SMALL, "--quick", "--blocks", "6")
     answer = gate(gemvbench, *words, form="table")
     assert answer.code == 0
-    assert f"auto on {CASE} UNDECIDED" in " ".join(answer.out.split())
+    text = " ".join(answer.out.split())
+    assert "no regression, 0 of 1 comparisons decided." in text
+    assert f"auto on {CASE} UNDECIDED" in text
     failing = gate(gemvbench, *words, "--fail-on-undecided")
     assert (failing.code, failing.json["conclusion"]) == (1, "undecided")
 
@@ -302,6 +310,17 @@ def test_a_new_kernel_has_nothing_to_be_compared_with(gemvbench: Run, repo: Scra
     assert (answer.code, answer.json["conclusion"]) == (0, "unchanged")
     (left_out,) = answer.json["left_out"]
     assert left_out["reason"].startswith("new: Revision ")
+
+
+def test_a_library_that_a_table_puts_in_autos_place_is_left_out(repo: Scratch) -> None:
+    tuned = Tuned(row=row(k=512, n=64, arm="numpy"), source="user's")
+    device = msgspec.structs.replace(make_device(), tuning=Tuning(rows=(tuned,)))
+    entry = Entry(Gemv(k=512, n=64), (parse_arm("auto"),))
+    plan = plan_gate([entry], resolve("HEAD"), device, {device.id: device})
+    assert plan.contests == ()
+    assert [each.reason for each in plan.left_out] == [
+        "no kernel of this checkout: a library computes it"
+    ]
 
 
 @pytest.mark.parametrize(

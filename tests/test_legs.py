@@ -314,6 +314,9 @@ def test_an_interrupt_keeps_the_pairs_so_far(tmp_path: Path) -> None:
     assert found.run.ended is not None
     assert found.run.ended.reason == "interrupted"
     assert found.usable_pairs == 7
+    judged = found.metrics[0].judgement
+    assert (judged.verdict, judged.reason) == ("UNDECIDED", "7 of the 10 that the first look takes")
+    assert judged.interval.low > 0
     assert "until then" in "\n".join(legs_document(found).sections[0].notes)
 
 
@@ -367,11 +370,28 @@ def test_a_leg_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
         "start_new_session=True); print(p.pid, flush=True); time.sleep(60)"
     )
     assert run(tmp_path, code, timeout=1.0).reason == "stopped after 1 s"
-    pid = int((tmp_path / "out").read_text())
+    wait_until_gone(int((tmp_path / "out").read_text()))
+
+
+def wait_until_gone(pid: int) -> None:
     deadline = time.monotonic() + 10
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_a_leg_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
+    assert run(tmp_path, code).reason == ""
+    wait_until_gone(int((tmp_path / "out").read_text()))
+
+
+def test_a_command_before_a_leg_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    before = ("sh", "-c", f"sleep 60 & echo $! >{child}; wait")
+    found = conduct(tmp_path, noisy(0.0), before=before, timeout=0.3)
+    assert {leg.reason for leg in found.run.legs} == {"--before was stopped after 0.3 s"}
+    wait_until_gone(int(child.read_text()))
 
 
 # The command.
@@ -417,7 +437,7 @@ def test_a_damaged_record_is_read_as_far_as_it_goes(
     assert again.ended is None
     assert cli.main(["report", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "lines 6: not part of a record" in out
+    assert "lines 6: not part of a record" in " ".join(out.split())
     assert "has no end" in out
     path.write_bytes(lines[0].replace(b'"schema":1', b'"schema":9'))
     assert cli.main(["report", str(path)]) == 4
@@ -477,7 +497,8 @@ def test_the_example_of_the_documentation_works(
 ) -> None:
     """In small: a tenth of the text, and as few pairs as may be."""
     document = (ROOT / "docs" / "legs.md").read_text()
-    make, command = re.findall(r"^(?:python3|gemvbench) .*big\.txt.*$", document, re.MULTILINE)
+    blocks = re.findall(r"^```sh\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
+    make, command = next(block for block in blocks if "big.txt" in block).splitlines()
     monkeypatch.chdir(tmp_path)
     words = shlex.split(make.replace("python3", PYTHON, 1).replace("800000", "80000"))
     code, target = words[2], words[-1]

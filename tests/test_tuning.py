@@ -20,12 +20,15 @@ from gemvbench.errors import UserError
 from gemvbench.folders import tables_folder
 from gemvbench.outcome import Specialization
 from gemvbench.record import Header
-from gemvbench.source import KERNELS
-from gemvbench.tuning import INTERFACE, Row, Table, Tuned, Tuning, distance
+from gemvbench.source import kernel_interface
+from gemvbench.tuning import Row, Table, Tuned, Tuning, distance
 from gemvbench.tuning_files import SHIPPED, kernel_digest, load_tuning, read_table, store_row
 from gemvbench.workspace import ARGUMENTS
 
 GPU = make_device(id="gpu0", kind="gpu")
+
+
+INTERFACE = kernel_interface()
 
 
 def row(**fields: Any) -> Row:
@@ -144,7 +147,7 @@ def test_a_table_of_another_driver_or_kernel_is_used_with_a_note() -> None:
 
 
 def test_rows_of_another_interface_are_refused_and_others_used() -> None:
-    old = row(interface=INTERFACE - 1, arm="gone+axis7")
+    old = row(interface="0", arm="gone+axis7")
     path = put(table(old, row(n=64)))
     found = load_tuning(GPU)
     assert [each.row.n for each in found.rows] == [64]
@@ -258,12 +261,7 @@ def test_the_interface_is_what_it_was() -> None:
         "bulk": {},
         "frozen": {},
     }
-    assert (INTERFACE, ARGUMENTS) == (1, 7)
+    assert (INTERFACE, ARGUMENTS) == ("1", 7)
     for name, defaults in kept.items():
         axes = FAMILIES[name].axes
         assert {axis: axes[axis][0] for axis in axes} == defaults
-
-
-def test_the_interface_is_that_of_the_kernels() -> None:
-    """One number, in the checkout's file and on every row: raise both together."""
-    assert (KERNELS / "INTERFACE").read_text() == f"{INTERFACE}\n"

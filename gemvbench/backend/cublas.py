@@ -160,8 +160,8 @@ class CublasGemv(_Product):
         self._check(
             self._name,
             *(self.ptr, _TRANSPOSED, k, n),
-            *(ctypes.byref(self._one), w, k, 0),
-            *(x, 1, 0),
-            *(ctypes.byref(self._zero), y, 1, 0),
+            *(ctypes.byref(self._one), w, k, k * n),
+            *(x, 1, k),
+            *(ctypes.byref(self._zero), y, 1, n),
             1,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from gemvbench.legs.findings import find
 from gemvbench.legs.lines import LegDone, LegsEnded, LegsRun, Metric
 from gemvbench.legs.metrics import BUILT_IN, MetricError, read_metric
-from gemvbench.legs.process import Ran, run_process
+from gemvbench.legs.process import Ran, end_tree, run_process
 from gemvbench.legs.record import LegsRecorder
 from gemvbench.legs.schedule import Pair, plan_pairs
 
@@ -146,15 +146,26 @@ def _before(command: Sequence[str], timeout: float) -> Ran | None:
     if not command:
         return None
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
-        )
+        code, errors = _run_before(command, timeout)
     except subprocess.TimeoutExpired:
         return Ran(0.0, 0.0, 0, f"--before was stopped after {timeout:g} s")
     except OSError as error:
         return Ran(0.0, 0.0, 0, f"--before cannot be started: {error.strerror}")
-    if done.returncode == 0:
+    if code == 0:
         return None
-    said = done.stderr.decode(errors="replace").strip().splitlines()
+    said = errors.decode(errors="replace").strip().splitlines()
     words = f": {said[-1]}" if said else ""
-    return Ran(0.0, 0.0, 0, f"--before ended with exit code {done.returncode}{words}")
+    return Ran(0.0, 0.0, 0, f"--before ended with exit code {code}{words}")
+
+
+def _run_before(command: Sequence[str], timeout: float) -> tuple[int, bytes]:
+    """(exit code, standard error). It stays in our process group, so that sudo can ask."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            _, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            end_tree(process)
+            raise
+    return process.returncode, errors

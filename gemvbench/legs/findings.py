@@ -77,7 +77,12 @@ def find(run: LegsRun) -> Findings:
     """Everything that a report shows."""
     settings = run.header.settings
     level = stats.family_level(settings.confidence, len(settings.metrics), len(settings.looks))
-    rule = stats.Rule(level=level, looks=settings.looks, min_effect=settings.min_effect)
+    rule = stats.Rule(
+        level=level,
+        looks=settings.looks,
+        min_effect=settings.min_effect,
+        least=settings.looks[0],
+    )
     metrics = tuple(_find(run, metric, rule) for metric in settings.metrics)
     failed = [leg.side if leg.kind == "ab" else "A" for leg in run.legs if leg.reason]
     return Findings(

@@ -67,6 +67,8 @@ def run_process(
             raise
         finally:
             process.returncode = 0  # the waiter has reaped it
+            # What a leg leaves running would take its share of the machine from the next legs.
+            _signal_group(process.pid, signal.SIGKILL)
     usage = waiter.usage
     return Ran(
         wall=waiter.ended - started,
@@ -120,18 +122,35 @@ def _tree_memory(pid: int) -> int:
 
 def _end(pid: int, waiter: _Waiter) -> None:
     """End the group, and what left it; politely first."""
-    import psutil
-
-    below = []
-    with contextlib.suppress(psutil.Error):
-        below = psutil.Process(pid).children(recursive=True)
+    below = _below(pid)
     _signal_group(pid, signal.SIGTERM)
     waiter.done.wait(_GRACE_SECONDS)
     _signal_group(pid, signal.SIGKILL)
-    for process in below:
+    _kill(below)
+    waiter.done.wait()
+
+
+def end_tree(process: subprocess.Popen[bytes]) -> None:
+    """End a process that has no group of its own, and all below it."""
+    below = _below(process.pid)
+    process.kill()
+    _kill(below)
+
+
+def _below(pid: int) -> list[Any]:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
+
+
+def _kill(processes: Sequence[Any]) -> None:
+    import psutil
+
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    waiter.done.wait()
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -119,13 +119,13 @@ def _looked(summary: Summary) -> int:
 
 def _disturbances(summary: Summary) -> list[str]:
     """Drift and slot effect, the largest of all cases."""
-    measured = [
-        (view.baseline, each) for view in summary.views.values() if (each := view.all_samples())
-    ]
+    measured = [view for view in summary.views.values() if view.samples]
     if not measured:
         return []
-    drifted, baseline = max((drift(each, baseline), baseline) for baseline, each in measured)
-    slots = [slot_effect(each) for _, each in measured]
+    drifted, baseline = max(
+        (drift(view.usable_of(view.baseline), view.baseline), view.baseline) for view in measured
+    )
+    slots = [slot_effect(view.slot_means) for view in measured]
     return [
         f"Between passes {baseline} drifted {drifted - 1:.1%} peak to peak, which "
         f"pairing takes out; slots of a pass differ by {max(slots) - 1:.2%}, which the orders "

@@ -105,7 +105,8 @@ def _claim(gate: Gate, found: Conclusion) -> list[str]:
         ]
         said.append(f"{'; '.join(slower)}.")
     if found.word in ("clean", "undecided"):
-        said.append(f"no regression in {len(found.results)} comparisons.")
+        decided = len(found.results) - len(found.of("UNDECIDED"))
+        said.append(f"no regression, {decided} of {len(found.results)} comparisons decided.")
     if found.of("UNDECIDED"):
         said.append(f"{_names(found.of('UNDECIDED'))}.")
     return said

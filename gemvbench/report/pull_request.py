@@ -43,8 +43,8 @@ def pull_request(summary: Summary, sections: Iterable[Section], claim: str = "")
         f"**VOID.** {claim}" if summary.void else claim,
         *map(section_markdown, tables),
         _list("How sure", [*how_sure(summary), *how_it_ended(summary)]),
-        _list("Flagged", _flagged(summary)),
-        _list("Measured on", [*map(_device, header.devices), *header.notes, *_software(header)]),
+        _list("Flagged", flagged(summary)),
+        _list("Measured on", measured_on(header)),
         f"**To repeat it**\n\n```sh\ngemvbench {shlex.join(header.arguments)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
@@ -60,7 +60,7 @@ def _list(title: str, items: Sequence[str]) -> str:
     return "\n".join([f"**{title}**", "", *(f"- {item}" for item in items)])
 
 
-def _flagged(summary: Summary) -> list[str]:
+def flagged(summary: Summary) -> list[str]:
     """Each flag once, with the arms that have it."""
     several = len(summary.run.header.cases) > 1
     arms: dict[str, list[str]] = defaultdict(list)
@@ -70,6 +70,11 @@ def _flagged(summary: Summary) -> list[str]:
     lines = [explain(flag) for flag in summary.flags]
     lines += [f"{', '.join(names)}: {explain(flag)}" for flag, names in arms.items()]
     return lines or ["Nothing."]
+
+
+def measured_on(header: Header) -> list[str]:
+    """Devices, notes, software and machine, a line each."""
+    return [*map(_device, header.devices), *header.notes, *_software(header)]
 
 
 def _device(device: DeviceInfo) -> str:
