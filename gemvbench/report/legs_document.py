@@ -52,13 +52,17 @@ def legs_document(found: Findings) -> Document:
 def _headline(each: Found, found: Findings) -> str:
     judged = each.judgement
     verdict = "VOID" if found.void else judged.verdict
-    # The rule speaks of blocks; here a pair is one.
-    reason = f"; {judged.reason.replace('blocks', 'clean pairs')}" if judged.reason else ""
+    reason = f"; {_reason(each)}" if judged.reason else ""
     return (
         f"{each.metric.name}: {verdict}, ratio {units.ratio(judged.interval.ratio)} "
         f"({units.interval(judged.interval.ci)}), {each.won} of {each.clean} clean pairs won"
         f"{reason}"
     )
+
+
+def _reason(each: Found) -> str:
+    """The rule speaks of blocks; here a pair is one."""
+    return each.judgement.reason.replace("blocks", "clean pairs")
 
 
 def _row(each: Found) -> tuple[str, ...]:
@@ -208,7 +212,7 @@ def _record(each: Found) -> dict[str, Any]:
     return {
         "metric": each.metric.name,
         "verdict": judged.verdict,
-        "reason": judged.reason,
+        "reason": _reason(each),
         "ratio": judged.interval.ratio,
         "ci_low": judged.interval.ci[0],
         "ci_high": judged.interval.ci[1],
