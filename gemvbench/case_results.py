@@ -189,6 +189,16 @@ class CaseView(CaseLines):
         interval = stats.t_interval(stats.block_effects(pairs), level or self.rule.level)
         return interval if interval.blocks else None
 
+    def so_far(self, arm: str) -> stats.Interval | None:
+        """An arm against its baseline over every block, also those that no look has seen.
+
+        For people who watch a run; no verdict may come of it. None where no pass holds both.
+        """
+        own, bases = self.logs.of(arm), [self.logs.of(name) for name in self.bases_of(arm)]
+        effects = stats.block_effects(stats.clean_effects(own, bases))
+        interval = stats.t_interval(effects, self._rule_of(arm).level)
+        return interval if interval.blocks else None
+
     def beats(self, arm: str, other: str, level: float | None = None) -> bool:
         """Whether enough blocks say that an arm is faster than another."""
         interval = self.pair(arm, other, level)

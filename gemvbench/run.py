@@ -9,7 +9,6 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gemvbench.budget import TOO_SMALL, Budget, round_up
 from gemvbench.cases import Case
@@ -33,6 +32,7 @@ from gemvbench.messages import (
 from gemvbench.plan import TWIN
 from gemvbench.planner import Planner
 from gemvbench.process import WorkerDiedError, converse
+from gemvbench.progress import Pace, Progress
 from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings, Shed
 from gemvbench.results import all_decided, summarise
 from gemvbench.stats import MIN_BLOCKS
@@ -44,14 +44,6 @@ _UNEXPLAINED_DEATHS = 3
 _CHANGED = "a timed run gave another output than the verified one"
 _MARGIN = 1.1
 """What a budget is told to have beyond an estimate."""
-
-
-class Progress(Protocol):
-    """Whoever shows how far a run is."""
-
-    def stage(self, text: str, total: int) -> None: ...
-
-    def advance(self, text: str = "") -> None: ...
 
 
 @dataclass
@@ -185,12 +177,13 @@ class Conductor:
         for arm, request in requests.items():
             if not self._measure_alone(contest.case, arm, request):
                 return
-            self.progress.advance(arm)
+            self.progress.advance()
 
     def _measure_blocks(self, left: list[Contest], budget: Budget) -> str:
         looks, before = self.settings.looks, budget.spent()
         self.progress.stage("measure", looks[-1])
         block, done, longest = 0, 0, 0.0
+        self.progress.block(self.recorder.run(), Pace(0, looks, None, budget))
         while left and done < looks[-1]:
             begun = time.monotonic()
             if done and not budget.holds(longest):
@@ -201,7 +194,8 @@ class Conductor:
                 break
             if self._run_block(left, block):
                 done += 1
-                self.progress.advance(f"block {done}")
+                pace = Pace(done, looks, (budget.spent() - before) / done, budget)
+                self.progress.block(self.recorder.run(), pace)
             elif self._deaths >= _UNEXPLAINED_DEATHS:
                 break
             block += 1
@@ -250,7 +244,7 @@ class Conductor:
             for message in converse(request):
                 if isinstance(message, Failed | Verified):
                     self.recorder.add(message)
-                    self.progress.advance(f"{message.case} {message.arm}")
+                    self.progress.advance()
                 if isinstance(message, Verified) and message.passed:
                     passed.add(message.arm)
                     self._planner.digests[message.case, message.arm] = message.digest

@@ -21,10 +21,11 @@ from gemvbench.device import DeviceInfo
 from gemvbench.environment import describe_environment
 from gemvbench.errors import UserError
 from gemvbench.folders import records_folder
+from gemvbench.progress import Progress
 from gemvbench.reading import read_record
 from gemvbench.record import Ended, Header, Recorder, Run, Settings
 from gemvbench.results import Summary, summarise
-from gemvbench.run import Conductor, Progress
+from gemvbench.run import Conductor
 from gemvbench.source import kernel_interface
 from gemvbench.tune_plan import ROUNDS, Found, entrants, rank, round_settings, survivors, winner
 from gemvbench.tuning import Row

@@ -15,7 +15,7 @@ from records import make_header
 from gemvbench import run
 from gemvbench.budget import round_up
 from gemvbench.case import Gemv
-from gemvbench.commands.output import Bar
+from gemvbench.commands.live import Display
 from gemvbench.messages import Calibrate, Calibrated, CaseBlock, Doing, KernelJob
 from gemvbench.planner import Planner
 from gemvbench.record import Recorder, Settings
@@ -129,7 +129,7 @@ def test_start_up_is_what_passes_before_arms_are_timed(
     monkeypatch.setattr(run.time, "monotonic", lambda: float(next(clock)))
     roof = KernelJob(arm="read", device="d", text="", entry="", workgroups=1, workgroup_size=1)
     case = CaseBlock(case=Gemv(k=8, n=8), layouts={}, jobs=(), roofs=(roof,))
-    conductor = run.Conductor(Settings(command="ab"), (), Recorder(make_header(), None), Bar())
+    conductor = run.Conductor(Settings(command="ab"), (), Recorder(make_header(), None), Display())
     list(conductor._time_start_up(Calibrate(devices=(), cases=(case,), seed=0)))
     # Until the inputs, the inputs, the compilation of base; then the inputs of another case.
     assert conductor._planner.start_up == 4.0

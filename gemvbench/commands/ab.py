@@ -14,7 +14,8 @@ from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.budget import TOO_SMALL
 from gemvbench.checkout import Commit, resolve
 from gemvbench.commands.attention import default_baseline
-from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.live import Display
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import Beside, Setup, prepare
 from gemvbench.errors import Exit, UserError
@@ -133,9 +134,9 @@ def conduct(
 def measure(setup: Setup, header: Header, path: Path, **marks: Any) -> Summary:
     """Run what was prepared; `marks` go into the record's header."""
     recorder = Recorder(msgspec.structs.replace(header, **marks), path)
-    with Bar() as bar:
-        run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
-    ignore_interrupts()  # what was measured is shown, whatever is pressed now
+    with Display() as display:
+        run = Conductor(setup.settings, setup.devices, recorder, display).compare(setup.contests)
+        ignore_interrupts()  # what was measured is shown, whatever is pressed now
     if recorder.is_kept:
         warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
     return summarise(run)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gemvbench import __version__
 from gemvbench.commands.ab import record_path
-from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.live import Display
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
 from gemvbench.commands.setup import check_seed
 from gemvbench.environment import describe_environment
@@ -49,9 +50,9 @@ def run_legs(options: argparse.Namespace) -> Exit:
     )
     path = record_path(options)
     recorder = _open(header, path)
-    with Bar() as bar:
-        bar.stage("legs", settings.pairs + settings.aa)
-        run = Conductor(recorder).conduct(bar.advance)
+    with Display() as display:
+        display.stage("legs", settings.pairs + settings.aa)
+        run = Conductor(recorder).conduct(display.advance)
     ignore_interrupts()  # what was measured is shown, whatever is pressed now
     if recorder.is_kept:
         warn(

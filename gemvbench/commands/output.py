@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from gemvbench.errors import Exit, UserError
 from gemvbench.report.document import Document
@@ -92,41 +91,3 @@ def warn(text: str) -> None:
     """A line on standard error; where that is closed or full, nothing else is lost for it."""
     with contextlib.suppress(OSError, AttributeError):
         print(f"gemvbench: {text}", file=sys.stderr)
-
-
-class Bar:
-    """A progress bar on standard error where that is a terminal, and nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> Bar:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-            from rich.progress import TimeElapsedColumn as Elapsed
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                Elapsed(),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def stage(self, text: str, total: int) -> None:
-        if self._bar is not None:
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(text, total=total)
-
-    def advance(self, text: str = "") -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from gemvbench.case import parse_shape
 from gemvbench.commands.ab import record_path
-from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.live import Display
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.commands.roof import measure_roofs
 from gemvbench.commands.selection import choose_device, find_devices, parse_seconds
 from gemvbench.commands.setup import Setup, check_seed
@@ -83,20 +84,20 @@ class _Measurement:
 
     def run(self, reads: Sequence[Block]) -> Run:
         begun = time.monotonic()
-        with Bar() as bar:
+        with Display() as display:
             try:
-                self._read_pools(reads, bar)
+                self._read_pools(reads, display)
             except KeyboardInterrupt:
                 self.recorder.add(Ended(reason="interrupted", seconds=time.monotonic() - begun))
                 self.recorder.close()
                 return self.recorder.run()
             setup = self.setup
-            conductor = Conductor(setup.settings, setup.devices, self.recorder, bar)
+            conductor = Conductor(setup.settings, setup.devices, self.recorder, display)
             return conductor.compare(setup.contests)
 
-    def _read_pools(self, reads: Sequence[Block], bar: Bar) -> None:
+    def _read_pools(self, reads: Sequence[Block], display: Display) -> None:
         """Block after block; one that fails is charged, and no other is tried."""
-        bar.stage("regime", len(reads))
+        display.stage("regime", len(reads))
         for request in reads:
             case = request.cases[0].case.id
             try:
@@ -110,7 +111,7 @@ class _Measurement:
             except UserError as refusal:
                 reason, arm = str(refusal), ""
             else:
-                bar.advance()
+                display.advance()
                 continue
             self.recorder.add(Charged(stage="regime", case=case, arm=arm, reason=reason))
             return

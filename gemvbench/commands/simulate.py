@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.live import Display
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.commands.selection import parse_share
 from gemvbench.errors import Exit, UserError
 from gemvbench.report.html.picture import require_plots
@@ -24,9 +25,9 @@ def run_simulate(options: argparse.Namespace) -> Exit:
     folder = Path(options.plots) if options.plots else None
     if folder is not None:
         require_plots("--plots", options.plots)
-    with Bar() as bar:
-        bar.stage("simulating", len(parts(plan)))
-        cells = study(plan, jobs, bar.advance)
+    with Display() as display:
+        display.stage("simulating", len(parts(plan)))
+        cells = study(plan, jobs, display.advance)
     if folder is not None:
         draw_run(example(plan.seed), folder / "run.svg")
         draw_power(cells, folder / "power.svg")

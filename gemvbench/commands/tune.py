@@ -8,7 +8,8 @@ from pathlib import Path
 from gemvbench.budget import TOO_SMALL, Budget
 from gemvbench.case import Gemv
 from gemvbench.commands.ab import exit_code
-from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.live import Display
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.commands.selection import (
     choose_cases,
     choose_device,
@@ -45,8 +46,8 @@ def run_tune(options: argparse.Namespace) -> Exit:
         min_effect=parse_share("--min-effect", options.min_effect, 0.0, 1.0),
     )
     found, path, budget = list[Found](), None, Budget(seconds)
-    with Bar() as bar:
-        tuner = Tuner(device, settings, options.arguments, bar, warn)
+    with Display() as display:
+        tuner = Tuner(device, settings, options.arguments, display, warn)
         for case in cases:
             found.append(tuner.search(case, budget, afresh=options.afresh))
             row = found[-1].row

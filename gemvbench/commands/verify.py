@@ -7,7 +7,8 @@ import argparse
 from gemvbench.arm import FAMILIES, parse_arm
 from gemvbench.case_lines import describe_failures
 from gemvbench.commands.attention import check_operation
-from gemvbench.commands.output import Bar, check_output, emit, warn
+from gemvbench.commands.live import Display
+from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit
 from gemvbench.messages import Failed, Verified
@@ -33,9 +34,9 @@ def run_verify(options: argparse.Namespace) -> Exit:
     setup = prepare(options, arms, Settings(command="verify", seed=options.seed))
     recorder = Recorder(setup.header(options.arguments), None)
     stopped = False
-    with Bar() as bar:
+    with Display() as display:
         try:
-            Conductor(setup.settings, setup.devices, recorder, bar).verify(setup.contests)
+            Conductor(setup.settings, setup.devices, recorder, display).verify(setup.contests)
         except KeyboardInterrupt:
             stopped = True
     document = verification_document(recorder.run())

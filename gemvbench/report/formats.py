@@ -5,14 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gemvbench.report.document import Document, Section
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 HTML = "html"
 """A page with pictures, which `report` makes of whole runs."""
+
+SO_FAR = "so far"
+"""Behind a verdict that is not the last word."""
 
 VERDICT_STYLES = {
     "FASTER": "green",
@@ -37,8 +43,6 @@ def render(document: Document, form: str, *, color: bool = False) -> str:
 
 def _as_table(document: Document, color: bool) -> str:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     out = io.StringIO()
     console = Console(
@@ -49,16 +53,28 @@ def _as_table(document: Document, color: bool) -> str:
             console.print()
         _print_lines(console, (section.title, *section.lead), bold=True)
         if section.rows:
-            table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-            for index, column in enumerate(section.columns):
-                numbers = all(_is_number(row[index]) for row in section.rows)
-                justify: Literal["left", "right"] = "right" if numbers else "left"
-                table.add_column(column, justify=justify, overflow="fold")
-            for row in section.rows:
-                table.add_row(*(Text(cell, VERDICT_STYLES.get(cell, "")) for cell in row))
-            console.print(table)
+            console.print(rich_table(section))
         _print_lines(console, section.notes)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def rich_table(section: Section) -> RenderableType:
+    """Columns and rows of a section."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for index, column in enumerate(section.columns):
+        numbers = all(_is_number(row[index]) for row in section.rows)
+        justify: Literal["left", "right"] = "right" if numbers else "left"
+        table.add_column(column, justify=justify, overflow="fold")
+    for row in section.rows:
+        table.add_row(*(Text(cell, _style(cell)) for cell in row))
+    return table
+
+
+def _style(cell: str) -> str:
+    return VERDICT_STYLES.get(cell.removesuffix(f" {SO_FAR}"), "")
 
 
 def _is_number(cell: str) -> bool:
