@@ -44,7 +44,7 @@ def emit(
     """
     if options.output is None:
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        _print(_rendered(document, options, page, color=color))
+        _print(_rendered(document, options, page, color=color, plots=_shows_plots()))
         return
     text = _rendered(document, options, page)
     try:
@@ -66,10 +66,17 @@ def _rendered(
     page: Callable[[], str] | None,
     *,
     color: bool = False,
+    plots: bool = False,
 ) -> str:
     if options.format == HTML and page is not None:
         return page()
-    return render(document, options.format, color=color)
+    return render(document, options.format, color=color, plots=plots)
+
+
+def _shows_plots() -> bool:
+    """Whether standard output is a terminal that has the characters of pictures in text."""
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return sys.stdout.isatty() and is_unicode and os.environ.get("TERM") != "dumb"
 
 
 def _print(text: str) -> None:

@@ -20,9 +20,10 @@ from gemvbench.report import units
 from gemvbench.report.claims import claim, claimed
 from gemvbench.report.closing import closing
 from gemvbench.report.contexts import context_sections
-from gemvbench.report.document import Document, Section
+from gemvbench.report.document import Document, Section, TextPlot
 from gemvbench.report.matrix import matrix_sections
 from gemvbench.report.pull_request import pull_request
+from gemvbench.report.text_plots import forest, ratio_of, spreads
 from gemvbench.result import Result, Roof
 from gemvbench.results import Summary
 
@@ -114,6 +115,19 @@ def case_section(summary: Summary, case: str) -> Section:
             *_sampling(summary, case),
             *_advice(summary, case),
         ),
+        plots=_plots(summary, case),
+    )
+
+
+def _plots(summary: Summary, case: str) -> tuple[TextPlot, ...]:
+    """Ratios, and how times spread: a row for each arm, then one for each roof."""
+    results, devices = summary.of_case(case), len(summary.run.header.devices)
+    roofs = [roof_label(roof.device, devices) for roof in summary.roofs if roof.case == case]
+    logs = summary.views[case].logs
+    ratios = [*map(ratio_of, results), *(None for _ in roofs)]
+    return (
+        forest(ratios, "interval"),
+        spreads([logs.of(arm) for arm in (*(r.arm for r in results), *roofs)], "kernel"),
     )
 
 

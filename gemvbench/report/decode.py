@@ -19,6 +19,7 @@ from gemvbench.report.comparison import (
     comparison_document,
 )
 from gemvbench.report.document import Document, Section
+from gemvbench.report.text_plots import forest, ratio_of
 from gemvbench.results import Summary
 from gemvbench.token_case import Token
 
@@ -98,6 +99,7 @@ def _table(base: Breakdown, arm: Breakdown, summary: Summary) -> Section:
     rows = [_part_row(*pair) for pair in zip(base.parts, arm.parts, strict=True)]
     rows.append(_time_row("launch gaps, rest", base, arm, base.rest, arm.rest))
     rows.append(_whole_row(base, arm))
+    ratios = [*(ratio_of(part.result) for part in arm.parts), None, ratio_of(arm.whole)]
     if base.gap is not None and arm.gap is not None:
         rows.append(_time_row("no kernel running", base, arm, base.gap, arm.gap))
     if base.launches is not None and arm.launches is not None:
@@ -108,6 +110,7 @@ def _table(base: Breakdown, arm: Breakdown, summary: Summary) -> Section:
         rows=tuple(rows),
         lead=(f"First {base.arm}, then {arm.arm}; ms per token.",),
         notes=(*_sum_notes(base), *_sum_notes(arm), *_row_notes(arm, summary)),
+        plots=(forest(ratios + [None] * (len(rows) - len(ratios)), "interval"),),
     )
 
 

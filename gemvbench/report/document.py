@@ -8,6 +8,18 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class TextPlot:
+    """A column of small pictures in text, which only a wide terminal shows."""
+
+    title: str
+    cells: tuple[str, ...]
+    """One for each row; all as wide as the title, or empty."""
+    after: str
+    """The column that it stands behind."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """A titled table of ready cells, with lines of text above and below."""
 
@@ -16,6 +28,7 @@ class Section:
     rows: tuple[tuple[str, ...], ...]
     lead: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    plots: tuple[TextPlot, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,18 @@ VERDICT_STYLES = {
 }
 
 
-def render(document: Document, form: str, *, color: bool = False) -> str:
-    """The document in one of FORMATS, ending in a newline."""
+WIDE = 140
+"""Characters of a terminal whose tables have small pictures in text."""
+
+
+def render(document: Document, form: str, *, color: bool = False, plots: bool = False) -> str:
+    """The document in one of FORMATS, ending in a newline; a table as a terminal can show it."""
     if form == "table":
-        return _as_table(document, color)
+        return _as_table(document, color, plots and _width() >= WIDE)
     return FORMATS[form](document)
 
 
-def _as_table(document: Document, color: bool) -> str:
+def _as_table(document: Document, color: bool = False, plots: bool = False) -> str:
     from rich.console import Console
 
     out = io.StringIO()
@@ -53,23 +57,30 @@ def _as_table(document: Document, color: bool) -> str:
             console.print()
         _print_lines(console, (section.title, *section.lead), bold=True)
         if section.rows:
-            console.print(rich_table(section))
+            console.print(rich_table(section, plots=plots))
+        _print_lines(console, tuple(plot.note for plot in section.plots) if plots else ())
         _print_lines(console, section.notes)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def rich_table(section: Section) -> RenderableType:
+def rich_table(section: Section, *, plots: bool = False) -> RenderableType:
     """Columns and rows of a section."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    cells: list[tuple[Text, ...]] = []
     for index, column in enumerate(section.columns):
-        numbers = all(_is_number(row[index]) for row in section.rows)
-        justify: Literal["left", "right"] = "right" if numbers else "left"
+        own = [row[index] for row in section.rows]
+        justify: Literal["left", "right"] = "right" if all(map(_is_number, own)) else "left"
         table.add_column(column, justify=justify, overflow="fold")
-    for row in section.rows:
-        table.add_row(*(Text(cell, _style(cell)) for cell in row))
+        cells.append(tuple(Text(cell, _style(cell)) for cell in own))
+        for plot in section.plots if plots else ():
+            if plot.after == column:
+                table.add_column(Text(plot.title), no_wrap=True, min_width=len(plot.title))
+                cells.append(tuple(map(Text, plot.cells)))
+    for row in zip(*cells, strict=True):
+        table.add_row(*row)
     return table
 
 
@@ -130,7 +141,7 @@ def _as_json(document: Document) -> str:
 
 
 FORMATS: dict[str, Callable[[Document], str]] = {
-    "table": lambda document: _as_table(document, False),
+    "table": _as_table,
     "md": _as_markdown,
     "csv": _as_csv,
     "json": _as_json,

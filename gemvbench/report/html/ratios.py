@@ -9,6 +9,7 @@ from typing import Any
 from gemvbench.attention_case import Attention
 from gemvbench.plan import TWIN
 from gemvbench.report import units
+from gemvbench.report.axis import ratio_limits
 from gemvbench.report.contexts import by_context, shape_name
 from gemvbench.report.html.palette import LIGHT, verdict_name
 from gemvbench.report.html.picture import Picture, legend, name_case, plain
@@ -19,8 +20,8 @@ from gemvbench.results import Summary, noise_floor
 _ROW = 0.21
 """Inches of a line in a picture."""
 _MOST_ROWS = 44
-_LEAST, _FURTHEST = 1e-4, 0.04
-"""Ratios below (or above the inverse) are drawn at it, and do not widen the axis."""
+_LEAST = 1e-4
+"""Ratios below (or above the inverse) are drawn at it."""
 
 Colors = Mapping[str, str]
 
@@ -117,14 +118,11 @@ def _floor(results: Sequence[Result]) -> float | None:
 
 
 def _limits(groups: Sequence[tuple[str, list[Result]]]) -> tuple[float, float]:
-    """Of all intervals, ratios and 1, with room; what lies very far out does not count."""
+    """Of all intervals, ratios and noise floors."""
     results = [result for _, own in groups for result in own]
-    ends = [1.0, *(end for r in results for end in (*(r.ci or ()), r.ratio or 1.0))]
-    ends += [math.exp(floor) for _, own in groups if (floor := _floor(own))]
-    ends += [math.exp(-floor) for _, own in groups if (floor := _floor(own))]
-    logs = [math.log(min(max(end, _FURTHEST), 1 / _FURTHEST)) for end in ends]
-    room = max((max(logs) - min(logs)) * 0.06, 0.002)
-    return math.exp(min(logs) - room), math.exp(max(logs) + room)
+    ends = [end for r in results for end in (*(r.ci or ()), r.ratio or 1.0)]
+    floors = [floor for _, own in groups if (floor := _floor(own))]
+    return ratio_limits([*ends, *map(math.exp, floors), *(math.exp(-floor) for floor in floors)])
 
 
 def _ratio_axis(axis: Any, low: float, high: float) -> None:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from gemvbench.gpu_state import GpuState
 from gemvbench.messages import Sample
+from gemvbench.report.axis import window
 from gemvbench.report.html.palette import LIGHT
 from gemvbench.report.html.picture import MOST_MARKS, Picture, legend, plain
 from gemvbench.results import Summary
 from gemvbench.stats import is_slow
 
-_FURTHEST = 4.0
-"""Times the spread of most: what lies further out is drawn at the edge."""
 _MOST_PASSES = 130
 _READINGS = (
     ("sm_mhz", "SM clock, MHz"),
@@ -62,7 +61,7 @@ def _draw_time(figure: Any, samples: Sequence[Sample], colors: Colors) -> None:
     change = np.empty(len(samples))
     for places in own.values():
         change[places] = 100 * (seconds[places] / np.median(seconds[places]) - 1)
-    low, high = _window(change)
+    low, high = window(change)
     _mark_blocks(axes, samples)
     dense = len(samples) > MOST_MARKS
     size = 6 if len(samples) < 300 else 4 if not dense else 1.5
@@ -83,13 +82,6 @@ def _draw_time(figure: Any, samples: Sequence[Sample], colors: Colors) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.4g} %")
     axes.grid(axis="y")
     legend(figure, handles, list(colors))
-
-
-def _window(change: Array) -> tuple[float, float]:
-    """Where most of it lies, and all of it if that is not much more."""
-    low, high = (float(end) for end in np.quantile(change, (0.02, 0.98)))
-    most = max(abs(low), abs(high), 0.2)
-    return max(float(change.min()), -_FURTHEST * most), min(float(change.max()), _FURTHEST * most)
 
 
 def _mark_blocks(axes: Any, samples: Sequence[Sample]) -> None:
@@ -149,7 +141,7 @@ def _draw_distributions(
         blocks[arm] = [float(np.median(changes[arm][places == b])) for b in np.unique(places)]
     if not arms:
         return
-    low, high = _window(np.concatenate(list(changes.values())))
+    low, high = window(np.concatenate(list(changes.values())))
     edges = np.linspace(low, high + 1e-9, 61)
     for row, arm in enumerate(arms):
         shown = np.clip(changes[arm], low, high)
