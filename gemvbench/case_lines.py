@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from gemvbench.cases import Case, verified_as
 from gemvbench.jobs import Build, Choice, identical
@@ -19,15 +20,17 @@ class CaseLines:
     def __init__(self, run: Run, case: Case) -> None:
         self.run, self.case, self.header = run, case, run.header
         self.choices = [c for c in run.header.choices if c.case == case.id]
-        self.samples: dict[str, list[Sample]] = defaultdict(list)
         self.verified: dict[str, Verified] = {}
         self._faults: dict[str, Failed | Charged] = {}
         self._verified_as = {proof.id for proof in verified_as(case)}
-        for line in run.lines:
+        for line in run.events:
             self._sort_in(line)
         self.baselines = {c.against for c in self.choices if c.against} or {self.choices[0].label}
         self.baseline = self._find_baseline()
-        self._usable = {arm: [s for s in of if s.is_usable] for arm, of in self.samples.items()}
+        self.samples = _by_arm(run.samples_of(case.id))
+        self.usable = [s for s in run.samples_of(case.id) if s.is_usable]
+        """Usable samples of every arm, in the order they were taken."""
+        self._usable = _by_arm(self.usable)
 
     def _find_baseline(self) -> str:
         """The arm that the twin is a copy of: of several baselines the first that is right."""
@@ -43,10 +46,6 @@ class CaseLines:
         """The arm that one is compared with."""
         own = {choice.label: choice.against for choice in self.choices}
         return own.get(label) or self.baseline
-
-    def all_samples(self) -> list[Sample]:
-        """Of every arm, those that are not usable too."""
-        return [sample for of in self.samples.values() for sample in of]
 
     def build_of(self, choice: Choice) -> Build:
         """What tells an arm from others, whatever its label."""
@@ -98,9 +97,9 @@ class CaseLines:
         """What only a damaged record does not tell of an arm; "" for any other."""
         if self._is_verified(label) is None:
             return f"the record does not hold the verification of {label}"
+        last = max(self._blocks_of(label), default=-1)
         done = {line.block for line in self.run.of(BlockDone)}
-        last = max((s.block for s in self.usable_of(label)), default=-1)
-        if any(s.block in done and s.block > last for s in self.usable_of(self.baseline)):
+        if any(block > last for block in self._blocks_of(self.baseline) & done):
             return f"{label} is not in the last blocks, and the record does not say why"
         return ""
 
@@ -111,15 +110,28 @@ class CaseLines:
     def usable_of(self, label: str) -> list[Sample]:
         return self._usable.get(label, [])
 
+    def _blocks_of(self, label: str) -> set[int]:
+        """Blocks in which an arm has a usable sample."""
+        return self._blocks.get(label, set())
+
+    @cached_property
+    def _blocks(self) -> dict[str, set[int]]:
+        return {arm: {sample.block for sample in of} for arm, of in self._usable.items()}
+
     def _sort_in(self, line: Line) -> None:
         """Put a line of the record where it belongs; the first fault of an arm counts."""
-        if isinstance(line, Sample) and line.case == self.case.id:
-            self.samples[line.arm].append(line)
-        elif isinstance(line, Verified) and line.case in self._verified_as:
+        if isinstance(line, Verified) and line.case in self._verified_as:
             known = self.verified.get(line.arm)
             self.verified[line.arm] = known if known and not known.passed else line
         elif isinstance(line, Failed | Charged) and line.case in {self.case.id, *self._verified_as}:
             self._faults.setdefault(line.arm, line)
+
+
+def _by_arm(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        found[sample.arm].append(sample)
+    return dict(found)
 
 
 def describe_failures(bad: Sequence[Check]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -32,7 +34,7 @@ class CaseView(CaseLines):
 
     def __init__(self, run: Run, case: Case) -> None:
         super().__init__(run, case)
-        self.logs = Logs(self.all_samples())
+        self.logs = Logs(self.run.samples_of(case.id))
         self.rule = self._rule(self.header.settings.family or len(self.contestants))
         # The twin is outside the family of arms.
         self._twin_rule = self._rule(1)
@@ -103,8 +105,11 @@ class CaseView(CaseLines):
         self, blank: Result, samples: Sequence[Sample], roof: stats.Interval | None
     ) -> Result:
         """Times and rates, before any comparison."""
-        seconds = statistics.median(s.seconds for s in samples)
-        kernel = [s.kernel_seconds for s in samples if s.kernel_seconds is not None]
+        by_block: dict[int, list[float]] = defaultdict(list)
+        for sample in samples:
+            by_block[sample.block].append(sample.seconds)
+        seconds = statistics.median(chain.from_iterable(by_block.values()))
+        kernel = [k for s in samples if (k := s.kernel_seconds) is not None]
         return msgspec.structs.replace(
             blank,
             seconds_per_call=seconds,
@@ -113,10 +118,7 @@ class CaseView(CaseLines):
             roof_fraction=roof.ratio if roof else None,
             passes=len(samples),
             flags=self._flags(blank, roof),
-            block_seconds=tuple(
-                statistics.median(s.seconds for s in samples if s.block == block)
-                for block in sorted({s.block for s in samples})
-            ),
+            block_seconds=tuple(statistics.median(by_block[block]) for block in sorted(by_block)),
         )
 
     def _decided(self, measured: Result, choice: Choice, roof: stats.Interval | None) -> Result:
@@ -217,7 +219,7 @@ class CaseView(CaseLines):
     @cached_property
     def slot_means(self) -> dict[int, float]:
         """By slot of a pass: its mean log time, arms and passes taken out."""
-        return slot_means(self.all_samples())
+        return slot_means(self.usable)
 
     @cached_property
     def twin_alarm(self) -> float:

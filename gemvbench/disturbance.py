@@ -7,14 +7,12 @@ need not. They tell a reader what kind of machine the verdicts were made on.
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from gemvbench.messages import Sample
-from gemvbench.stats import is_slow
+from gemvbench.stats import Array, is_slow
 
 
 def drift(samples: Sequence[Sample], baseline: str) -> float:
@@ -30,32 +28,31 @@ def slot_effect(means: Mapping[int, float]) -> float:
 
 
 def slot_means(samples: Sequence[Sample]) -> dict[int, float]:
-    """By slot: its mean log time, arms and passes taken out.
+    """By slot: its mean log time, arms and passes of usable samples taken out.
 
     Each arm's mean log and each pass's mean residual are subtracted; orders are balanced, so
     what is left by slot is the slot's.
     """
-    logs = {
-        (s.block, s.pass_, s.slot): (s.arm, math.log(s.seconds)) for s in samples if s.is_usable
-    }
-    by_arm: dict[str, list[float]] = defaultdict(list)
-    for arm, value in logs.values():
-        by_arm[arm].append(value)
-    means = {arm: statistics.fmean(values) for arm, values in by_arm.items()}
-    rest = {place: value - means[arm] for place, (arm, value) in logs.items()}
-    by_pass: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for (block, pass_, _), value in rest.items():
-        by_pass[block, pass_].append(value)
-    level = {place: statistics.fmean(values) for place, values in by_pass.items()}
-    by_slot: dict[int, list[float]] = defaultdict(list)
-    for (block, pass_, slot), value in rest.items():
-        by_slot[slot].append(value - level[block, pass_])
-    return {slot: statistics.fmean(values) for slot, values in sorted(by_slot.items())}
+    if not samples:
+        return {}
+    logs = np.log([sample.seconds for sample in samples])
+    rest = _less_group_means(logs, [sample.arm for sample in samples])
+    rest = _less_group_means(rest, [(sample.block, sample.pass_) for sample in samples])
+    slots = np.array([sample.slot for sample in samples])
+    return {int(slot): float(rest[slots == slot].mean()) for slot in np.unique(slots)}
 
 
-def slow_mode(samples: Sequence[Sample]) -> tuple[int, float]:
+def _less_group_means(values: Array, groups: Iterable[Hashable]) -> Array:
+    """Each value less the mean of its group."""
+    numbers: dict[Hashable, int] = {}
+    places = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
+    means = np.bincount(places, values) / np.bincount(places)
+    rest: Array = values - means[places]
+    return rest
+
+
+def slow_mode(seconds: Array) -> tuple[int, float]:
     """(how many of one arm's measurements are slow, their median over that of the others)."""
-    seconds = np.array([s.seconds for s in samples if s.is_usable])
     slow = is_slow(np.log(seconds))
     if not slow.any():
         return 0, 1.0

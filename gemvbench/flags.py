@@ -7,6 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from gemvbench.disturbance import slow_mode
 from gemvbench.messages import Leg, Sample
 from gemvbench.stats import Interval, hodges_lehmann, t_interval
@@ -26,7 +28,9 @@ _NOT_HELD_BACK = {"ApplicationsClocksSetting", "DisplayClockSetting", "SyncBoost
 def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, ...]:
     """Flags of one arm on one case, from all of its samples."""
     found = []
-    unusable = sum(not sample.is_usable for sample in samples)
+    usable = [sample for sample in samples if sample.is_usable]
+    seconds = np.array([sample.seconds for sample in usable])
+    unusable = len(samples) - len(usable)
     if unusable:
         found.append(f"{unusable} of {len(samples)} measurements not positive")
     bound = sum(_host_bound(sample.long) for sample in samples)
@@ -36,13 +40,13 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
     if held:
         names = ", ".join(sorted(set().union(*held)))
         found.append(f"throttled in {len(held)} of {len(samples)} ({names})")
-    slow, factor = slow_mode(samples)
+    slow, factor = slow_mode(seconds)
     if slow:
         found.append(f"slow in {slow} of {len(samples)} ({factor:.2f}x)")
-    bend = non_linearity(samples)
+    bend = non_linearity(usable)
     if bend is not None:
         found.append(f"non-linear ({bend:+.1%})")
-    gap = launch_gap(samples)
+    gap = launch_gap(usable)
     if gap is not None and gap > LAUNCH_GAP:
         found.append(f"launch gaps {gap:.0%}")
     if roof is not None and roof.ratio < COMPUTE_BOUND:
@@ -53,11 +57,13 @@ def find_flags(samples: Sequence[Sample], roof: Interval | None) -> tuple[str, .
 def non_linearity(samples: Sequence[Sample]) -> float | None:
     """How much more a call costs in the first half of a leg than over all of it, if it does.
 
+    Of usable samples, as those of `launch_gap` are.
+
     None unless the t interval over blocks (99.9 %) excludes zero and the effect matters.
     """
     bends: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
-        if sample.middle is None or not sample.is_usable:
+        if sample.middle is None:
             continue
         early = _per_call(sample.middle, sample.short)
         if early > 0:
@@ -72,9 +78,9 @@ def non_linearity(samples: Sequence[Sample]) -> float | None:
 def launch_gap(samples: Sequence[Sample]) -> float | None:
     """Share of the timeline in which no kernel ran, by the sums of kernel times."""
     shares = [
-        1 - sample.kernel_seconds / sample.seconds
+        1 - kernel / sample.seconds
         for sample in samples
-        if sample.is_usable and sample.kernel_seconds is not None
+        if (kernel := sample.kernel_seconds) is not None
     ]
     return statistics.median(shares) if shares else None
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -181,16 +184,40 @@ Line = (
 )
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole record, in memory."""
+class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A whole record, in memory; sorted once, as reports ask for the same lines again and again."""
 
     header: Header
     lines: tuple[Line, ...] = ()
     damage: tuple[str, ...] = ()
     """What was left out when the record was read, a sentence each."""
 
-    def of(self, kind: type[T]) -> list[T]:
-        return [line for line in self.lines if isinstance(line, kind)]
+    def of(self, kind: type[T]) -> Sequence[T]:
+        """The lines of a kind, in their order."""
+        return cast(Sequence[T], self._by_kind.get(kind, ()))
+
+    def samples_of(self, case: str) -> Sequence[Sample]:
+        """The samples of a case, in their order."""
+        return self._by_case.get(case, ())
+
+    @cached_property
+    def events(self) -> Sequence[Line]:
+        """All lines but samples, in their order."""
+        return tuple(line for line in self.lines if not isinstance(line, Sample))
+
+    @cached_property
+    def _by_kind(self) -> dict[type, list[Line]]:
+        found: dict[type, list[Line]] = defaultdict(list)
+        for line in self.lines:
+            found[type(line)].append(line)
+        return dict(found)
+
+    @cached_property
+    def _by_case(self) -> dict[str, list[Sample]]:
+        found: dict[str, list[Sample]] = defaultdict(list)
+        for sample in self.of(Sample):
+            found[sample.case].append(sample)
+        return dict(found)
 
 
 class Recorder:
