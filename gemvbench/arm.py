@@ -100,6 +100,7 @@ FAMILIES: dict[str, Family] = {
         summary="rows copied in bulk into shared memory; in decode a token is one launch (sm_90)",
         file="bulk",
         entry="gemv_bulk",
+        axes={"fenced": (0, 1)},
         languages=("cuda",),
     ),
     "frozen": Family(

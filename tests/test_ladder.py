@@ -64,8 +64,9 @@ def test_bulk_fills_every_compute_unit() -> None:
     assert spec.local_bytes == 6 * 30720 + 2 * 17408
     assert dict(spec.constants) == {
         "W_TYPE": "TYPE_F16", "X_TYPE": "TYPE_F16", "GROUPS": 3, "STAGES": 6,
-        "STAGE_BYTES": 30720, "X_BYTES": 34816,
+        "STAGE_BYTES": 30720, "X_BYTES": 34816, "FENCED": 0,
     }  # fmt: skip
+    assert build("bulk+fenced1", HOPPER).constant("FENCED") == 1
 
 
 @pytest.mark.parametrize("k", [8, 5120, 15360, 15368, 23040])
