@@ -77,17 +77,29 @@ def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
     return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
+_SMALL_BLOCK, _UNIT_HOLDS = 128, 2048
+"""Items of a workgroup that fits most rows, and that a GPU's compute unit holds at once."""
+_LONG_ROW = 16384
+
+
 def rule_arm(case: Gemv, device: DeviceInfo) -> Arm:
     """What `auto` is where nothing was tuned: a rule by kind of device.
 
     The CPU constants are the best measured on PoCL and on Intel's runtime (docs/kernels.md).
-    FP32 x declines load width on a GPU, so there it is S1's kernel.
+    FP32 x declines load width on a GPU, so there it is S1's kernel. Workgroups stay at the 256
+    items of the family where smaller ones would not fill a GPU, and for rows that are long
+    anyway: 12, 34 and 2 % on an H200 (docs/results.md, shapes 4096x1024, 5120x96, 17408x5120).
     """
     if device.is_cpu:
         native = "half_native" in device.capabilities
         axes = (("pack", 4), ("accs", 2), ("items", 8)) if native else ()
         return Arm(family="cpu", axes=axes)
-    return Arm() if case.x == "f32" else Arm(axes=(("pack", 3), ("block", AUTO_VALUE)))
+    if case.x == "f32":
+        return Arm()
+    few = case.n * _SMALL_BLOCK < device.compute_units * _UNIT_HOLDS
+    if few or case.k > _LONG_ROW:
+        return Arm(axes=(("pack", 3),))
+    return Arm(axes=(("pack", 3), ("block", AUTO_VALUE)))
 
 
 def extra_rows(arm: Arm, n: int) -> int:

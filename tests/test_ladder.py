@@ -360,6 +360,18 @@ def test_auto_on_a_gpu_is_pack3_with_its_ladder(k: int, pack: int) -> None:
     assert same("auto", "pack3+blockauto", GPU, k)
 
 
+@pytest.mark.parametrize(
+    ("k", "n", "arm"),
+    [
+        (4096, 1024, "pack3"), (5120, 96, "pack3"), (17408, 5120, "pack3"),
+        (4096, 4096, "pack3+blockauto"), (14336, 4096, "pack3+blockauto"),
+    ],
+)  # fmt: skip
+def test_auto_fills_a_gpu(k: int, n: int, arm: str) -> None:
+    """Few rows get workgroups of 256, as long ones do; H200 figures are in docs/results.md."""
+    assert steps(build("auto", HOPPER, k, n=n), "arm") == [("auto", arm)]
+
+
 @pytest.mark.parametrize("device", [CPU, NATIVE, F16C])
 @pytest.mark.parametrize("x", ["f16", "f32"])
 def test_auto_on_a_cpu_is_the_cpu_family(device: Any, x: str) -> None:

@@ -258,7 +258,7 @@ def test_the_interface_is_what_it_was() -> None:
         "row": {"pack": 1, "rows": 1, "block": 256, "acc": 32, "unroll": 1, "extra": 0},
         "cpu": {"pack": 3, "accs": 4, "items": 32, "acc": 32, "extra": 0},
         "flight": {"ahead": -1, "block": -1, "cluster": 1, "dependent": 0},
-        "bulk": {},
+        "bulk": {"fenced": 0},
         "frozen": {},
     }
     assert (INTERFACE, ARGUMENTS) == ("1", 7)
