@@ -380,9 +380,13 @@ def test_auto_on_a_cpu_is_the_cpu_family(device: Any, x: str) -> None:
     assert spec.constant("PACK") == (4 if device is NATIVE else 3)
 
 
-def test_auto_with_an_fp32_x_on_a_gpu_is_base() -> None:
-    spec = build("auto", x="f32")
-    assert (spec.family, spec.constant("PACK")) == ("row", 0)
+@pytest.mark.parametrize(("k", "pack"), K.items())
+def test_an_fp32_x_is_loaded_wide_where_that_is_asked(k: int, pack: int) -> None:
+    spec = build("pack3+wide1", k=k, x="f32")
+    assert spec.constant("PACK") == pack
+    assert same("auto", "pack3+blockauto+wide1", GPU, k, x="f32")
+    assert "wide1 is for an FP32 x" in declined("pack3+wide1", GPU, k)
+    assert build("pack3+wide1", k=5120, x="f32", x_offset=16).constant("PACK") == 2
 
 
 def test_a_revision_stays_with_auto() -> None:
