@@ -23,8 +23,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gemvbench.walsh import walsh_median
-
 MIN_BLOCKS = 6
 LOOKS = (6, 8, 12, 16)
 """Numbers of blocks after which a run looks at its intervals, and stops if all are decided."""
@@ -45,8 +43,6 @@ SLOW = 1.18
 """A measurement this many times above its arm's lower quartile is slow (S2's mode was 19)."""
 
 POWER = 0.90
-_MANY_PASSES = 32
-"""Above so many passes all pairs of them are too many to make."""
 
 Array = NDArray[np.float64]
 T = TypeVar("T", bound=np.generic)
@@ -187,8 +183,6 @@ def block_effects(effects: Array) -> Array:
     some = effects[np.isfinite(effects).any(axis=1)]
     if not some.size:
         return np.empty(0)
-    if some.shape[1] > _MANY_PASSES:
-        return np.array([walsh_median(row[np.isfinite(row)]) for row in some])
     i, j = _walsh_pairs(some.shape[1])
     walsh = (some[:, i] + some[:, j]) / 2
     median = np.nanmedian if np.isnan(walsh).any() else np.median

@@ -8,20 +8,26 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemvbench.errors import UserError
 from gemvbench.report.html.palette import LIGHT
+from gemvbench.result import Result
 
 WIDTH = 5.6
 """Inches: as wide as a phone's column once scaled, with text that can still be read."""
 MOST_MARKS = 3000
 """More marks than these in a picture become a raster inside it."""
+MOST_PAGES = 6
+"""Pictures that one list of arms is drawn on at most."""
+_MOST_ROWS = 44
 _LONGEST_LABEL = 34
 _DPI = 160
+_HOVER = "hover:"
+_HOVERS = re.compile(rf'<g id="{_HOVER}([^"]*)"([^>]*)>')
 _IDS = re.compile(r' id="(?!p|m|C|image)[A-Za-z0-9_.]+"')
 
 
@@ -36,6 +42,48 @@ class Picture:
     """Inches."""
     draw: Callable[[Any], None]
     """Draws on a Matplotlib figure."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of several pictures of a list shows: results case by case."""
+
+    number: int
+    cases: list[tuple[str, list[Result]]]
+    left_out: int = 0
+    """Cases after it that no picture shows."""
+
+    @property
+    def rows(self) -> int:
+        """One for each arm, and one for each case's name."""
+        return sum(len(results) + 1 for _, results in self.cases)
+
+    def named(self, title: str) -> str:
+        return f"{title}, continued" if self.number else title
+
+    def explained(self, caption: str) -> str:
+        more = f" {self.left_out} more cases stand in the tables alone."
+        return caption + more if self.left_out else caption
+
+
+def in_parts(cases: Iterable[tuple[str, list[Result]]]) -> list[Part]:
+    """As many cases in a picture as fit, without those that have no results."""
+    groups: list[list[tuple[str, list[Result]]]] = []
+    rows = 0
+    for case, results in cases:
+        if not results:
+            continue
+        if not groups or rows + len(results) + 1 > _MOST_ROWS:
+            groups.append([])
+            rows = 0
+        groups[-1].append((case, results))
+        rows += len(results) + 1
+    left_out = sum(map(len, groups[MOST_PAGES:]))
+    shown = groups[:MOST_PAGES]
+    return [
+        Part(number, own, left_out if number == len(shown) - 1 else 0)
+        for number, own in enumerate(shown)
+    ]
 
 
 def require_plots(what: str, folder: str | None = None) -> None:
@@ -115,6 +163,14 @@ def name_case(axes: Any, row: float, case: str) -> None:
     )
 
 
+def hover(artist: Any, text: str) -> None:
+    """What a mark says when the pointer rests on it; one line of names from a record and numbers.
+
+    It travels as the mark's id, and becomes its <title> when the picture is saved.
+    """
+    artist.set_gid(_HOVER + plain(text, 200))
+
+
 def legend(figure: Any, handles: list[Any], labels: list[str]) -> None:
     """Below the picture, in as many columns as fit."""
     texts = [plain(label) for label in labels]
@@ -138,9 +194,9 @@ def _saved(picture: Picture, form: str, background: str = "none") -> bytes:
             metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
             canvas: Any = FigureCanvasSVG(figure)
             canvas.print_svg(out, metadata=metadata)
-        else:
-            canvas = FigureCanvasAgg(figure)
-            canvas.print_png(out)
+            return _HOVERS.sub(r"<g\2><title>\1</title>", out.getvalue().decode()).encode()
+        canvas = FigureCanvasAgg(figure)
+        canvas.print_png(out)
     return out.getvalue()
 
 

@@ -6,20 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from gemvbench.attention_case import Attention
 from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.axis import ratio_limits
 from gemvbench.report.contexts import by_context, shape_name
 from gemvbench.report.html.palette import LIGHT, verdict_name
-from gemvbench.report.html.picture import Picture, legend, name_case, plain
+from gemvbench.report.html.picture import Part, Picture, hover, in_parts, legend, name_case, plain
 from gemvbench.report.matrix import Matrix, matrices
 from gemvbench.result import Result
 from gemvbench.results import Summary, noise_floor
 
 _ROW = 0.21
 """Inches of a line in a picture."""
-_MOST_ROWS = 44
 _LEAST = 1e-4
 """Ratios below (or above the inverse) are drawn at it."""
 
@@ -28,36 +29,26 @@ Colors = Mapping[str, str]
 
 def forests(summary: Summary) -> list[Picture]:
     """Ratio and interval of every arm, case by case, as many cases a picture as fit."""
-    groups = [
-        (case.id, [r for r in summary.of_case(case.id) if r.verdict != "BASELINE"])
+    cases = (
+        (case.id, [r for r in summary.of_case(case.id) if r.verdict != "BASELINE" and r.ci])
         for case in summary.run.header.cases
-    ]
-    groups = [(case, drawn) for case, results in groups if (drawn := [r for r in results if r.ci])]
-    pictures: list[Picture] = []
-    page: list[tuple[str, list[Result]]] = []
-    for case, results in groups:
-        if page and _count_rows([*page, (case, results)]) > _MOST_ROWS:
-            pictures.append(_forest(summary, page, len(pictures)))
-            page = []
-        page.append((case, results))
-    return [*pictures, _forest(summary, page, len(pictures))] if page else []
+    )
+    return [_forest(summary, part) for part in in_parts(cases)]
 
 
-def _count_rows(groups: Sequence[tuple[str, list[Result]]]) -> int:
-    return sum(len(results) + 1 for _, results in groups)
-
-
-def _forest(summary: Summary, groups: Sequence[tuple[str, list[Result]]], number: int) -> Picture:
-    against = {result.baseline for _, results in groups for result in results}
+def _forest(summary: Summary, part: Part) -> Picture:
+    against = {result.baseline for _, results in part.cases for result in results}
     baseline = min(against) if len(against) == 1 else "its baseline"
     return Picture(
-        name=f"ratios-{number + 1}",
-        title="Ratios, continued" if number else "Ratios",
-        caption=f"Time of {baseline} over time of the arm: right of 1 is faster. "
-        f"Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
-        "are blocks. The band is the noise floor of the case, by its twin.",
-        height=0.75 + _ROW * _count_rows(groups),
-        draw=lambda figure: _draw_forest(figure, groups),
+        name=f"ratios-{part.number + 1}",
+        title=part.named("Ratios"),
+        caption=part.explained(
+            f"Time of {baseline} over time of the arm: right of 1 is faster. "
+            f"Lines are {summary.run.header.settings.confidence:.0%} intervals, small dots "
+            "are blocks. The band is the noise floor of the case, by its twin."
+        ),
+        height=0.75 + _ROW * part.rows,
+        draw=lambda figure: _draw_forest(figure, part.cases),
     )
 
 
@@ -98,8 +89,11 @@ def _draw_interval(axes: Any, row: float, result: Result) -> None:
     low, high = (min(max(end, _LEAST), 1 / _LEAST) for end in result.ci)
     ratios = list(result.block_ratios)
     axes.plot(ratios, [row] * len(ratios), ".", color=color, alpha=0.35, markersize=4, mew=0)
-    axes.plot([low, high], [row, row], color=color, linewidth=2, solid_capstyle="round")
-    axes.plot([result.ratio], [row], "o", color=color, markersize=5, mew=0)
+    for line in (
+        *axes.plot([low, high], [row, row], color=color, linewidth=2, solid_capstyle="round"),
+        *axes.plot([result.ratio], [row], "o", color=color, markersize=5, mew=0),
+    ):
+        hover(line, f"{result.arm}: {_said(result)}")
     axes.annotate(
         f"{units.ratio(result.ratio)} {result.verdict}",
         (1.01, row),
@@ -170,7 +164,8 @@ def _draw_heat_map(figure: Any, matrix: Matrix) -> None:
     for (row, column), entry in matrix.entries.items():
         x, y = matrix.columns.index(column), matrix.rows.index(row)
         fill = colors(scale(math.log(entry.ratio))) if entry.ratio else "#e3e3e3"
-        axes.add_patch(Rectangle((x - 0.49, y - 0.47), 0.98, 0.94, facecolor=fill, linewidth=0))
+        cell = Rectangle((x - 0.49, y - 0.47), 0.98, 0.94, facecolor=fill, linewidth=0)
+        hover(axes.add_patch(cell), f"{row}, {column}: {entry.text}")
         size = 9 if len(matrix.columns) < 7 else 6.5
         axes.text(x, y, entry.text, ha="center", va="center", color="#101418", fontsize=size)
     axes.set_xlim(-0.5, len(matrix.columns) - 0.5)
@@ -209,27 +204,13 @@ def _draw_contexts(figure: Any, summary: Summary, cases: list[Attention], colors
     handles, labels = [], []
     for arm in found[0]:
         points = [
-            (case.context, of[arm].ratio, of[arm].ci)
+            (case.context, of[arm])
             for case, of in zip(cases, found, strict=True)
             if arm in of and of[arm].ratio is not None and of[arm].ci is not None
         ]
         if arm == TWIN or found[0][arm].verdict == "BASELINE" or not points:
             continue
-        y = [p[1] for p in points]
-        below = [max(p[1] - p[2][0], 0) for p in points if p[1] and p[2]]
-        above = [max(p[2][1] - p[1], 0) for p in points if p[1] and p[2]]
-        handles.append(
-            axes.errorbar(
-                [p[0] for p in points],
-                y,
-                (below, above),
-                color=colors[arm],
-                marker="o",
-                ms=4,
-                lw=1.4,
-                capsize=2,
-            )
-        )
+        handles.append(_draw_speed_up(axes, points, colors[arm]))
         labels.append(arm)
     axes.set_xscale("log", base=2)
     axes.set_xticks([case.context for case in cases], [_tokens(case.context) for case in cases])
@@ -239,6 +220,26 @@ def _draw_contexts(figure: Any, summary: Summary, cases: list[Attention], colors
     axes.grid(axis="y")
     if handles:
         legend(figure, handles, labels)
+
+
+def _draw_speed_up(axes: Any, points: Sequence[tuple[int, Result]], color: str) -> Any:
+    """One arm; what a legend shows of it."""
+    x = [context for context, _ in points]
+    y = np.array([result.ratio for _, result in points])
+    low, high = np.transpose([result.ci for _, result in points if result.ci])
+    ends = np.maximum([y - low, high - y], 0)
+    for context, result in points:
+        (mark,) = axes.plot([context], [result.ratio], "o", color=color, ms=4, mew=0, zorder=3)
+        hover(mark, f"{result.arm}, {context} tokens: {_said(result)}")
+    return axes.errorbar(x, y, ends, color=color, lw=1.4, capsize=2)
+
+
+def _said(result: Result) -> str:
+    """Verdict and ratio of an arm in words."""
+    return (
+        f"{result.verdict}, ratio {units.ratio(result.ratio)}, interval "
+        f"{units.interval(result.ci)}, {result.blocks} blocks"
+    )
 
 
 def _tokens(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from gemvbench.gpu_state import GpuState
 from gemvbench.messages import Sample
+from gemvbench.report import units
 from gemvbench.report.axis import window
 from gemvbench.report.html.palette import LIGHT
-from gemvbench.report.html.picture import MOST_MARKS, Picture, legend, plain
+from gemvbench.report.html.picture import MOST_MARKS, Picture, hover, legend, plain
 from gemvbench.results import Summary
 from gemvbench.stats import is_slow
 
@@ -30,46 +31,68 @@ Array = NDArray[np.float64]
 Colors = Mapping[str, str]
 
 
-def by_case(summary: Summary) -> dict[str, list[Sample]]:
-    """Usable samples in the order they were taken."""
-    found: dict[str, list[Sample]] = {case.id: [] for case in summary.run.header.cases}
-    for sample in summary.run.of(Sample):
-        if sample.is_usable:
-            found[sample.case].append(sample)
-    return {case: samples for case, samples in found.items() if samples}
+def drawn_together(summary: Summary, most: int) -> dict[str, list[Sample]]:
+    """Usable samples in the order they were taken, by what a picture shows.
+
+    That is one case; cases after the first `most` share a picture.
+    """
+    cases = [case for case, view in summary.views.items() if view.usable]
+    found = {case: summary.views[case].usable for case in cases[:most]}
+    rest = set(cases[most:])
+    if rest:
+        name = f"{len(rest)} more cases" if len(rest) > 1 else min(rest)
+        found[name] = [s for s in summary.run.of(Sample) if s.case in rest and s.is_usable]
+    return found
+
+
+def _changes(samples: Sequence[Sample]) -> tuple[Array, NDArray[np.bool_]]:
+    """Of each sample: percent off the median of its arm on its case, and whether it is slow."""
+    own: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, sample in enumerate(samples):
+        own[sample.case, sample.arm].append(place)
+    seconds = np.array([sample.seconds for sample in samples])
+    change, slow = np.empty(len(samples)), np.zeros(len(samples), bool)
+    for places in own.values():
+        change[places] = 100 * (seconds[places] / np.median(seconds[places]) - 1)
+        slow[places] = is_slow(np.log(seconds[places]))
+    return change, slow
+
+
+def _places(samples: Sequence[Sample]) -> dict[str, list[int]]:
+    """By arm: the numbers of its samples."""
+    own: dict[str, list[int]] = defaultdict(list)
+    for place, sample in enumerate(samples):
+        own[sample.arm].append(place)
+    return own
 
 
 def over_time(case: str, samples: Sequence[Sample], colors: Colors, number: int) -> Picture:
-    """Every measurement of a case in the order they were taken."""
-    arms = [arm for arm in colors if any(s.arm == arm for s in samples)]
+    """Every measurement of a case, or of several, in the order they were taken."""
     return Picture(
         name=f"time-{number + 1}",
         title=f"Every measurement, {case}",
-        caption="Each arm's time off its own median, in the order taken. Shaded stripes are "
-        "blocks, each a fresh process; thin lines part passes.",
-        height=2.7 + 0.16 * math.ceil(len(arms) / 4),
-        draw=lambda figure: _draw_time(figure, samples, {arm: colors[arm] for arm in arms}),
+        caption="Each arm's time off its own median on a case, in the order taken. Shaded stripes "
+        "are blocks, each a fresh process; thin lines part passes.",
+        height=2.7 + 0.16 * math.ceil(len(colors) / 4),
+        draw=lambda figure: _draw_time(figure, samples, colors),
     )
 
 
 def _draw_time(figure: Any, samples: Sequence[Sample], colors: Colors) -> None:
     axes = figure.subplots()
-    own: dict[str, list[int]] = defaultdict(list)
-    for place, sample in enumerate(samples):
-        own[sample.arm].append(place)
-    seconds = np.array([s.seconds for s in samples])
-    change = np.empty(len(samples))
-    for places in own.values():
-        change[places] = 100 * (seconds[places] / np.median(seconds[places]) - 1)
+    own, (change, _) = _places(samples), _changes(samples)
     low, high = window(change)
     _mark_blocks(axes, samples)
     dense = len(samples) > MOST_MARKS
     size = 6 if len(samples) < 300 else 4 if not dense else 1.5
     handles = []
     for arm, color in colors.items():
-        shown = np.clip(change[own[arm]], low, high)
-        x = np.array(own[arm]) + 1
-        axes.plot(x, shown, ".", color=color, ms=size, mew=0, rasterized=dense)
+        for block, places in _by_block(samples, own[arm], dense).items():
+            shown = np.clip(change[places], low, high)
+            (dots,) = axes.plot(np.array(places) + 1, shown, ".", color=color, ms=size, mew=0,
+                                rasterized=dense)  # fmt: skip
+            seconds = [samples[place].seconds for place in places]
+            hover(dots, f"{arm}{block}: median {units.seconds(float(np.median(seconds)))}")
         handles.append(axes.plot([], [], "o", color=color, ms=5, mew=0)[0])
     beyond = int(((change < low) | (change > high)).sum())
     if beyond:
@@ -82,6 +105,18 @@ def _draw_time(figure: Any, samples: Sequence[Sample], colors: Colors) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.4g} %")
     axes.grid(axis="y")
     legend(figure, handles, list(colors))
+
+
+def _by_block(
+    samples: Sequence[Sample], places: Sequence[int], dense: bool
+) -> dict[str, list[int]]:
+    """An arm's samples by the block that they name; all together where none can be pointed at."""
+    if dense:
+        return {"": list(places)}
+    found: dict[str, list[int]] = defaultdict(list)
+    for place in places:
+        found[f", block {samples[place].block}, {samples[place].case}"].append(place)
+    return found
 
 
 def _mark_blocks(axes: Any, samples: Sequence[Sample]) -> None:
@@ -114,12 +149,14 @@ def _starts(samples: Sequence[Sample], key: Any) -> list[int]:
 
 def distributions(case: str, samples: Sequence[Sample], colors: Colors, number: int) -> Picture:
     """A histogram of each arm's measurements, with the slow ones set apart."""
-    arms = [arm for arm in colors if sum(s.arm == arm for s in samples) > 1]
+    counts = Counter(sample.arm for sample in samples)
+    arms = [arm for arm in colors if counts[arm] > 1]
     return Picture(
         name=f"distribution-{number + 1}",
         title=f"Distributions, {case}",
-        caption="How often an arm took how long, off its own median; dots are block medians. "
-        "Slow measurements, a mode of their own, are drawn in the colour of SLOWER and counted.",
+        caption="How often an arm took how long, off its own median on a case; dots are block "
+        "medians. Slow measurements, a mode of their own, are drawn in the colour of SLOWER and "
+        "counted.",
         height=0.6 + 0.4 * max(len(arms), 1),
         draw=lambda figure: _draw_distributions(figure, samples, arms, colors),
     )
@@ -129,18 +166,14 @@ def _draw_distributions(
     figure: Any, samples: Sequence[Sample], arms: Sequence[str], colors: Colors
 ) -> None:
     axes = figure.subplots()
-    own: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        own[sample.arm].append(sample)
-    changes, slow, blocks = {}, {}, {}
-    for arm in arms:
-        seconds = np.array([s.seconds for s in own[arm]])
-        changes[arm] = 100 * (seconds / np.median(seconds) - 1)
-        slow[arm] = is_slow(np.log(seconds))
-        places = np.array([s.block for s in own[arm]])
-        blocks[arm] = [float(np.median(changes[arm][places == b])) for b in np.unique(places)]
     if not arms:
         return
+    own, (change, all_slow) = _places(samples), _changes(samples)
+    number = np.array([sample.block for sample in samples])
+    changes, slow, blocks = {}, {}, {}
+    for arm in arms:
+        changes[arm], slow[arm], places = change[own[arm]], all_slow[own[arm]], number[own[arm]]
+        blocks[arm] = [float(np.median(changes[arm][places == b])) for b in np.unique(places)]
     low, high = window(np.concatenate(list(changes.values())))
     edges = np.linspace(low, high + 1e-9, 61)
     for row, arm in enumerate(arms):
@@ -149,7 +182,8 @@ def _draw_distributions(
         for part, color in ((~slow[arm], colors[arm]), (slow[arm], LIGHT["slower"])):
             if part.any():
                 heights = np.histogram(shown[part], edges)[0] / most
-                _draw_steps(axes, row, edges, heights, color)
+                said = f"{arm}: {int(part.sum())} of {len(part)} measurements"
+                _draw_steps(axes, row, edges, heights, (color, said))
         medians = np.clip(blocks[arm], low, high)
         axes.plot(medians, [row + 0.2] * len(medians), ".", color=colors[arm], ms=4, mew=0)
         if slow[arm].any():
@@ -167,15 +201,17 @@ def _draw_distributions(
     axes.grid(axis="x")
 
 
-def _draw_steps(axes: Any, row: int, edges: Array, heights: Array, color: str) -> None:
-    """A histogram that stands on its row; the axis points down."""
+def _draw_steps(axes: Any, row: int, edges: Array, heights: Array, look: tuple[str, str]) -> None:
+    """A histogram that stands on its row, in a colour and with words; the axis points down."""
+    color, said = look
     tops = row - 0.85 * heights
     used = np.flatnonzero(heights)
     for first, last in _stretches(used):
-        axes.fill_between(
+        steps = axes.fill_between(
             edges[first : last + 2], row, [*tops[first : last + 1], tops[last]],
             step="post", color=color, linewidth=0, alpha=0.8,
         )  # fmt: skip
+        hover(steps, said)
 
 
 def _stretches(used: NDArray[np.intp]) -> list[tuple[int, int]]:
@@ -186,7 +222,9 @@ def _stretches(used: NDArray[np.intp]) -> list[tuple[int, int]]:
 
 def slots(summary: Summary) -> list[Picture]:
     """What the place in a pass costs by itself, in each case."""
-    means = [view.slot_means for view in summary.views.values() if len(view.slot_means) > 1]
+    means = {
+        case: view.slot_means for case, view in summary.views.items() if len(view.slot_means) > 1
+    }
     if not means:
         return []
     return [
@@ -201,12 +239,15 @@ def slots(summary: Summary) -> list[Picture]:
     ]
 
 
-def _draw_slots(figure: Any, cases: Sequence[Mapping[int, float]]) -> None:
+def _draw_slots(figure: Any, cases: Mapping[str, Mapping[int, float]]) -> None:
     axes = figure.subplots()
     axes.axhline(0, color=LIGHT["muted"], linewidth=0.8)
-    for means in cases:
+    for case, means in cases.items():
         values = [100 * math.expm1(value) for value in means.values()]
-        axes.plot([slot + 1 for slot in means], values, "o-", color=LIGHT["same"], ms=3.5, lw=1)
+        (line,) = axes.plot(
+            [slot + 1 for slot in means], values, "o-", color=LIGHT["same"], ms=3.5, lw=1
+        )
+        hover(line, case)
     axes.set_xlabel("slot of a pass")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.3g} %")

@@ -9,64 +9,62 @@ from gemvbench.breakdown import Breakdown, break_down
 from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.html.palette import ARM_COLORS, LIGHT, ROOF_COLOR
-from gemvbench.report.html.picture import Picture, legend, name_case, plain
+from gemvbench.report.html.picture import Part, Picture, hover, in_parts, legend, name_case, plain
 from gemvbench.result import Result
 from gemvbench.results import Summary
 from gemvbench.token_case import Token
 
 _ROW = 0.23
-_MOST_ROWS = 40
 
 Colors = Mapping[str, str]
 
 
 def roof_shares(summary: Summary, colors: Colors) -> list[Picture]:
     """A bar for each arm of each case: its share of the fastest bare read."""
-    pictures: list[Picture] = []
-    page: list[Result] = []
-    for case in summary.run.header.cases:
-        own = [
-            r
-            for r in summary.of_case(case.id)
-            if r.roof_fraction is not None and r.arm != TWIN and r.gbps is not None
-        ]
-        if page and len(page) + len(own) > _MOST_ROWS:
-            pictures.append(_shares(summary, page, colors, len(pictures)))
-            page = []
-        page += own
-    return [*pictures, _shares(summary, page, colors, len(pictures))] if page else []
+    cases = (
+        (
+            case.id,
+            [
+                r
+                for r in summary.of_case(case.id)
+                if r.roof_fraction is not None and r.arm != TWIN and r.gbps is not None
+            ],
+        )
+        for case in summary.run.header.cases
+    )
+    return [_shares(summary, part, colors) for part in in_parts(cases)]
 
 
-def _shares(summary: Summary, results: Sequence[Result], colors: Colors, number: int) -> Picture:
-    regime = summary.run.header.settings.regime
-    cases = len({result.case for result in results})
+def _shares(summary: Summary, part: Part, colors: Colors) -> Picture:
     return Picture(
-        name=f"roof-{number + 1}",
-        title="Share of the roof" + (", continued" if number else ""),
-        caption="Bytes of the operands over time, as a share of the fastest bare read in the "
-        f"same blocks, regime {regime}; GB/s at the right.",
-        height=0.6 + _ROW * (len(results) + cases),
-        draw=lambda figure: _draw_shares(figure, results, colors),
+        name=f"roof-{part.number + 1}",
+        title=part.named("Share of the roof"),
+        caption=part.explained(
+            "Bytes of the operands over time, as a share of the fastest bare read in the "
+            f"same blocks, regime {summary.run.header.settings.regime}; GB/s at the right."
+        ),
+        height=0.6 + _ROW * part.rows,
+        draw=lambda figure: _draw_shares(figure, part, colors),
     )
 
 
-def _draw_shares(figure: Any, results: Sequence[Result], colors: Colors) -> None:
+def _draw_shares(figure: Any, part: Part, colors: Colors) -> None:
     axes = figure.subplots()
-    row, case = -1, ""
+    row, most = -1, 0.0
     ticks = list[tuple[int, str]]()
-    for result in results:
+    for case, results in part.cases:
         row += 1
-        if result.case != case:
-            case = result.case
-            name_case(axes, row, case)
+        name_case(axes, row, case)
+        for result in results:
             row += 1
-        ticks.append((row, plain(result.arm)))
-        share = 100 * (result.roof_fraction or 0)
-        axes.barh(row, share, height=0.62, color=colors[result.arm], linewidth=0)
-        axes.annotate(f"{share:.1f} %, {units.rate(result.gbps)} GB/s", (1.01, row),
-                      xycoords=("axes fraction", "data"), va="center", fontsize=8,
-                      annotation_clip=False)  # fmt: skip
-    most = max((100 * (result.roof_fraction or 0) for result in results), default=100)
+            ticks.append((row, plain(result.arm)))
+            share = 100 * (result.roof_fraction or 0)
+            most = max(most, share)
+            text = f"{share:.1f} %, {units.rate(result.gbps)} GB/s"
+            (bar,) = axes.barh(row, share, height=0.62, color=colors[result.arm], linewidth=0)
+            hover(bar, f"{result.arm}: {text}, {units.seconds(result.seconds_per_call)} a call")
+            axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center",
+                          fontsize=8, annotation_clip=False)  # fmt: skip
     axes.axvline(100, color=ROOF_COLOR, linewidth=1.2)
     axes.set_xlim(0, max(104, min(most * 1.04, 400)))
     axes.set_ylim(row + 0.6, -0.6)
@@ -113,11 +111,11 @@ def _draw_roofline(
             labels.append(f"roof of {device.id}")
     for arm in dict.fromkeys(point.arm for point in points):
         own = [point for point in points if point.arm == arm]
-        handles += axes.plot(
-            [sizes[point.case] for point in own],
-            [point.seconds_per_call for point in own],
-            "o", color=colors[arm], ms=4, mew=0,
-        )  # fmt: skip
+        for point in own:
+            (mark,) = axes.plot([sizes[point.case]], [point.seconds_per_call], "o",
+                                color=colors[arm], ms=4, mew=0)  # fmt: skip
+            hover(mark, f"{arm}, {point.case}: {units.seconds(point.seconds_per_call)}")
+        handles.append(mark)
         labels.append(arm)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -160,7 +158,10 @@ def _draw_tokens(figure: Any, tokens: Sequence[Breakdown]) -> None:
         left = 0.0
         for part in token.parts:
             width = 1e3 * (part.result.seconds_per_call or 0)
-            axes.barh(row, width, left=left, height=0.6, color=colors[part.name], linewidth=0)
+            (bar,) = axes.barh(
+                row, width, left=left, height=0.6, color=colors[part.name], linewidth=0
+            )
+            hover(bar, f"{token.arm}, {part.name}: {width:.4g} ms of {1e3 * token.seconds:.4g} ms")
             left += width
         rest = 1e3 * max(token.rest, 0)
         axes.barh(row, rest, left=left, height=0.6, color=LIGHT["grid"], linewidth=0)
