@@ -8,19 +8,31 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from asv_site import browser, served
 from conftest import SHAPE, Answer
-from records import CASE, make_choice, make_header, make_run, make_sample, make_samples, times
+from records import (
+    CASE,
+    make_choice,
+    make_header,
+    make_run,
+    make_sample,
+    make_samples,
+    times,
+    verified,
+)
 
+from gemvbench.case import Gemv
 from gemvbench.jobs import Choice
 from gemvbench.plan import ROOF, TWIN
+from gemvbench.record import Line
 from gemvbench.record import Run as RecordedRun
 from gemvbench.report.comparison import comparison_document
+from gemvbench.report.html import picture, pictures
 from gemvbench.report.html.page import make_page
 from gemvbench.report.html.palette import (
     ARM_COLORS,
@@ -188,6 +200,7 @@ def test_names_from_a_record_are_text() -> None:
     run = make_run(header, make_samples({**times(), label: 9e-4, odd: 8e-4}))
     page = make_page([shown(run, NASTY)])
     assert "<script" not in page
+    assert "<title>&lt;script&gt;alert(1)&lt;/script&gt;: " in page
     assert page.count("&lt;script&gt;") > 10
     assert "\x07" not in "".join(re.findall(r"<text.*?</text>", page, re.DOTALL))
 
@@ -214,6 +227,93 @@ def test_a_large_run_is_quick_and_small() -> None:
     assert time.process_time() - begin < 6  # 1.5 s where nothing else runs
     assert len(page) < 1e6
     assert len(run.of(type(samples[0]))) == 16 * 3 * 12
+
+
+def many_cases(count: int, blocks: int = 6) -> RecordedRun:
+    """As many cases, all with the same three arms and a slow sample each."""
+    cases = [Gemv(k=512 * (1 + number), n=64) for number in range(count)]
+    headers = [make_header(case=case) for case in cases]
+    header = msgspec.structs.replace(
+        headers[0],
+        cases=tuple(cases),
+        choices=tuple(choice for header in headers for choice in header.choices),
+    )
+    lines: list[Line] = []
+    for case in cases:
+        right = (msgspec.structs.replace(verified(arm), case=case.id) for arm in ("base", "pack2"))
+        lines += [*right, *make_samples(times(pack2=9e-4), blocks, case=case.id)]
+    return make_run(header, lines)
+
+
+def test_many_cases_share_pictures_and_lose_no_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pictures, "MOST_CASES", 1)
+    monkeypatch.setattr(picture, "MOST_PAGES", 1)
+    monkeypatch.setattr(picture, "_MOST_ROWS", 3)
+    run = many_cases(4)
+    first, *others = [case.id for case in run.header.cases]
+    page = make_page([shown(run)])
+    found = titles(page)
+    for kind in ("Every measurement", "Distributions"):
+        assert [t for t in found if kind in t] == [f"{kind}, {first}", f"{kind}, 3 more cases"]
+    # Every sample is a mark, and marks say which arm, block and case they are of.
+    said = set(re.findall(r"<title>pack2, block (\d), (.*?): median", page))
+    assert said == {(str(block), case) for block in range(6) for case in (first, *others)}
+    # 54 of 54: 18 of each of three cases.
+    assert "<title>pack2: 54 of 54 measurements" in page
+    assert [t for t in found if "Ratios" in t or "Share" in t] == ["Ratios", "Share of the roof"]
+    assert page.count("3 more cases stand in the tables alone.") == 4  # captions and labels
+    tables = page[page.index(">Tables</h2>") : page.index(">How sure</h2>")]
+    assert all(case in tables for case in others)
+
+
+def test_one_case_beyond_the_last_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "MOST_CASES", 1)
+    run = many_cases(2, blocks=1)
+    last = run.header.cases[-1].id
+    assert f"Every measurement, {last}" in titles(make_page([shown(run)]))
+
+
+def test_reading_lines_of_a_kind_costs_the_same_for_any_number_of_cases() -> None:
+    """A report asks a run for its lines case by case: 200,000 samples of 170 cases took minutes."""
+    run = many_cases(3)
+    lines = CountedLines(run.lines)
+    summarise(msgspec.structs.replace(run, lines=lines))
+    assert lines.walks <= 2
+
+
+class CountedLines(tuple[Line, ...]):
+    """Knows how often all of it was gone through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Line]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def hovers(page: str, title: str) -> list[str]:
+    (figure,) = re.findall(
+        rf"<figure><h3>{re.escape(html.escape(title))}</h3>.*?</figure>", page, re.DOTALL
+    )
+    return [html.unescape(said) for said in re.findall(r"<g[^>]*><title>(.*?)</title>", figure)]
+
+
+def test_marks_say_their_numbers(pages: Path) -> None:
+    """Without scripts: by the titles of marks, which a browser shows where the pointer rests."""
+    sweep, decode, attention = ((pages / f"{name}.html").read_text() for name in NAMES)
+    said = hovers(sweep, "Ratios")
+    assert len(said) == 2 * 18  # interval and ratio of each arm
+    assert any(re.fullmatch(r"\S+: FASTER, ratio 1\.\d+, interval .+ \.\. .+, \d+ blocks", s)
+               for s in said)  # fmt: skip
+    assert all(re.search(r"\d%, .* GB/s, .*s a call$", s.replace(" %", "%"))
+               for s in hovers(sweep, "Share of the roof"))  # fmt: skip
+    assert any(" ms of " in s for s in hovers(decode, "Where a token's time goes"))
+    (context,) = {t for t in titles(attention) if t.startswith("Speed-up by context")}
+    points = hovers(attention, context)
+    assert points
+    assert all(re.match(r"\S+, \d+ tokens: [A-Z]+, ratio ", point) for point in points)
 
 
 def test_runs_of_different_devices_stand_side_by_side(pages: Path) -> None:

@@ -11,15 +11,15 @@ from gemvbench.report.html.palette import ROOF_COLOR, arm_colors
 from gemvbench.report.html.picture import Picture
 from gemvbench.results import Summary
 
-MOST_CASES = 8
+MOST_CASES = 6
 """Of more cases than these a page draws the measurements of the others together."""
 
 
-def picture_groups(summary: Summary, most_cases: int | None = None) -> dict[str, list[Picture]]:
+def picture_groups(summary: Summary) -> dict[str, list[Picture]]:
     """Pictures by heading: of results, of speed, of single measurements."""
     header = summary.run.header
     colors = arm_colors((choice.label for choice in header.choices), header.baseline)
-    drawn = samples.drawn_together(summary, most_cases or MOST_CASES)
+    drawn = samples.drawn_together(summary, MOST_CASES)
     return {
         "Ratios": [
             *ratios.forests(summary),

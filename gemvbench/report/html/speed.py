@@ -15,6 +15,8 @@ from gemvbench.results import Summary
 from gemvbench.token_case import Token
 
 _ROW = 0.23
+_MOST_POINTS = 400
+"""More are not drawn, and named, one by one."""
 
 Colors = Mapping[str, str]
 
@@ -111,10 +113,12 @@ def _draw_roofline(
             labels.append(f"roof of {device.id}")
     for arm in dict.fromkeys(point.arm for point in points):
         own = [point for point in points if point.arm == arm]
-        for point in own:
-            (mark,) = axes.plot([sizes[point.case]], [point.seconds_per_call], "o",
-                                color=colors[arm], ms=4, mew=0)  # fmt: skip
-            hover(mark, f"{arm}, {point.case}: {units.seconds(point.seconds_per_call)}")
+        for few in [[point] for point in own] if len(points) < _MOST_POINTS else [own]:
+            (mark,) = axes.plot([sizes[point.case] for point in few],
+                                [point.seconds_per_call for point in few],
+                                "o", color=colors[arm], ms=4, mew=0)  # fmt: skip
+            if len(few) == 1:
+                hover(mark, f"{arm}, {few[0].case}: {units.seconds(few[0].seconds_per_call)}")
         handles.append(mark)
         labels.append(arm)
     axes.set_xscale("log")
