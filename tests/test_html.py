@@ -382,8 +382,6 @@ def test_a_page_of_the_latest_run_and_its_pictures_as_files(gemvbench: Run, tmp_
     assert (kept["command"], kept["arms"], kept["ended"]) == ("ab", "base, pack2", "complete")
     target, folder = tmp_path / "r.html", tmp_path / "plots"
     words = ("report", "--latest", "--plots", folder, "-o", target)
-    assert "no such folder" in gemvbench(*words).err
-    folder.mkdir()
     assert gemvbench(*words).code == 0
     names = {path.stem for path in folder.iterdir()}
     assert {"ratios-1", "roof-1", "time-1", "distribution-1", "slots"} <= names
@@ -404,6 +402,10 @@ def test_a_page_of_the_latest_run_and_its_pictures_as_files(gemvbench: Run, tmp_
 
 def test_a_place_that_cannot_be_written_is_refused(gemvbench: Run, tmp_path: Path) -> None:
     record = RECORDS / "20261201-planted-h200.jsonl.gz"
+    for folder in (tmp_path / "no" / "plots", "/proc/plots", record):
+        answer = gemvbench("report", record, "--plots", folder)
+        assert (answer.code, answer.out) == (2, "")
+        assert "cannot be made" in answer.err
     assert "no such folder" in gemvbench("report", record, "-o", tmp_path / "no" / "r.html").err
     for target in (tmp_path / ("x" * 300 + ".html"), "/proc/r.html"):
         answer = gemvbench("report", record, "-o", target, "--force")

@@ -87,10 +87,10 @@ def in_parts(cases: Iterable[tuple[str, list[Result]]]) -> list[Part]:
 
 
 def require_plots(what: str, folder: str | None = None) -> None:
-    """Refuse before any work what could not be drawn or written after it.
+    """Refuse before any work what could not be drawn or written after it; make the folder.
 
     Raises:
-        UserError: no Matplotlib, or no such folder.
+        UserError: no Matplotlib, or a folder that cannot be made.
     """
     try:
         import matplotlib as mpl
@@ -99,8 +99,13 @@ def require_plots(what: str, folder: str | None = None) -> None:
             f"{what} needs Matplotlib; install it with `pip install 'gemvbench[plots]'`."
         ) from error
     mpl.use("svg")
-    if folder is not None and not Path(folder).is_dir():
-        raise UserError(f"{what} {folder}: there is no such folder; create it first.")
+    if folder is not None:
+        try:
+            Path(folder).mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{what} {folder}: this folder cannot be made ({error.strerror}); name another."
+            ) from error
 
 
 def inline_svg(picture: Picture) -> str:
