@@ -15,7 +15,7 @@ from conftest import ROOT, Answer
 from scratch import make_scratch
 from tiny import TINY, use_catalogue
 
-from gemvbench import tune_plan
+from gemvbench import plan, tune_plan
 from gemvbench.commands import attention, report
 from gemvbench.folders import records_folder
 from gemvbench.report.html import page
@@ -180,7 +180,8 @@ def _smaller(words: list[str]) -> tuple[str, ...]:
 def place(
     gemvbench: Run, script: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Place:
-    script(devices=[{"id": "pocl"}])
+    script(devices=[{"id": "pocl", "cache": 1 << 16}])
+    monkeypatch.setattr(plan, "_MB", 1 << 12)  # pools of 1 MB, not of 256
     for module in (page, report):  # all pictures are drawn in test_html.py
         monkeypatch.setattr(module, "picture_groups", lambda summary: {"R": forests(summary)})
     return Place(gemvbench, tmp_path, monkeypatch)
