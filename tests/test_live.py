@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import pty
+import re
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from conftest import SHAPE, Answer
 from records import make_header, make_run, make_samples, times, verified
+from tiny import TINY, use_catalogue
 
 from gemvbench import run as running
 from gemvbench.budget import Budget
@@ -163,6 +170,46 @@ def test_a_terminal_has_a_table_that_nothing_draws_while_a_block_is_measured(
     assert "of the budget of 2.8 h left" in text
     assert text.rindex(SHOWN) > text.rindex(HIDDEN)
     assert "ratio so far" not in done.out
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("words", [AB, ("decode", "--model", "tiny", "--arm", "pack2")], ids=str)
+def test_a_pseudo_terminal_is_drawn_on_and_left_clean(
+    gemvbench: Gemvbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str]
+) -> None:
+    """One of the system's, with a size of its own, read as a terminal would."""
+    use_catalogue(TINY, tmp_path, monkeypatch)
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (30, 90))
+    seen = bytearray()
+    reader = threading.Thread(target=_drain, args=(ours, seen))
+    reader.start()
+    with monkeypatch.context() as patch, os.fdopen(theirs, "w") as stderr:
+        patch.setattr(sys, "stderr", stderr)
+        answer = gemvbench(*words, "--quick", "--record", "r.jsonl")
+    reader.join(10)
+    os.close(ours)
+    text = seen.decode()
+    assert answer.code == 0
+    assert text.count("ratio so far") >= 7  # before the first block and after each
+    assert "blocks, look after 6 in about" in text
+    assert "FASTER so far" not in text[: text.index("6 of 8 blocks")]
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).splitlines()
+    assert max(map(len, shown)) <= 90
+    last = text[text.rindex("blocks, ") :]
+    assert last.count("\x1b[2K") >= 5  # every line of the table is taken back
+    assert "samples are in r.jsonl" in last.partition(SHOWN)[2]
+    assert "\x1b" not in answer.out
+
+
+def _drain(terminal: int, into: bytearray) -> None:
+    """All that is written, until the other side is closed."""
+    with contextlib.suppress(OSError):
+        while some := os.read(terminal, 1 << 16):
+            into += some
 
 
 @pytest.mark.usefixtures("in_process")
