@@ -64,7 +64,7 @@ def how_it_ended(summary: Summary) -> list[str]:
         lines.append(f"The budget of {budget:g} s ended the run after {blocks} blocks.")
     elif summary.ended != "complete":
         lines.append(
-            f"The run ended early: {summary.ended}. What was measured until then is above."
+            f"The run ended early: {summary.ended}. What was measured until then is shown."
         )
     if 0 < blocks < MIN_BLOCKS:
         enough = summary.smallest_budget

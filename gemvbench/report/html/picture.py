@@ -21,7 +21,7 @@ WIDTH = 5.6
 """Inches: as wide as a phone's column once scaled, with text that can still be read."""
 MOST_MARKS = 3000
 """More marks than these in a picture become a raster inside it."""
-MOST_PAGES = 4
+MOST_PAGES = 3
 """Pictures that one list of arms is drawn on at most."""
 _MOST_ROWS = 44
 _LONGEST_LABEL = 34
