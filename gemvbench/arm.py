@@ -117,6 +117,19 @@ FAMILIES: dict[str, Family] = {
         axes=_ATTENTION_AXES,
         operations=("attention",),
     ),
+    "flashdecode": Family(
+        summary="attention in one launch on tensor cores, the last workgroup merges; for CUDA",
+        file="flashdecode",
+        entry="attn_flash",
+        axes={
+            "block": (AUTO_VALUE, 64, 128, 256),
+            "splits": _ATTENTION_AXES["splits"],
+            "resident": (2, 1, 3, 4),
+            "dependent": (0, 1),
+        },
+        languages=("cuda",),
+        operations=("attention",),
+    ),
 }
 ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in family.axes))
 AUTO = "auto"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
 from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention
 from gemvbench.device import DeviceInfo
+from gemvbench.flash_ladder import no_flash, specialize_flash
 from gemvbench.outcome import Constants, Declined, Specialization, Step
 from gemvbench.stages import Ranges, Stage
 
@@ -51,6 +52,9 @@ def specialize_attention(
     """Constants, stages and ranges of `arm` for `case` on `device`. Pure; opens nothing."""
     if arm.family not in FAMILIES or case.op not in FAMILIES[arm.family].operations:
         return Declined(arm.name, f"{arm.family} does not compute {case.op}")
+    if arm.family == "flashdecode":
+        reason = no_flash(arm, case, device)
+        return Declined(arm.name, reason) if reason else specialize_flash(arm, case, device)
     block = arm.value("block")
     steps: list[Step] = []
     if block == AUTO_VALUE:
@@ -89,13 +93,15 @@ def specialize_attention(
 def recommend_attention(case: Attention, device: DeviceInfo) -> Arm:
     """The arm the project recommends, `auto`: a rule by operation, shape and kind of device.
 
-    A GPU goes over the cache in one pass where the operation allows it; else it reads a row once
-    for all its heads where heads share, and rows in the order in which they lie where not.
+    A GPU goes over the cache in one pass where the operation allows it, on tensor cores where it has
+    them; else it reads a row once for all its heads where heads share, and rows in the order in
+    which they lie where not.
     """
     if device.is_cpu:
         return _recommend_for_cpu(case)
     if case.op == "attention":
-        return Arm(family="splitkv")
+        flash = Arm(family="flashdecode")
+        return flash if no_flash(flash, case, device) is None else Arm(family="splitkv")
     if case.ratio > 1:
         return Arm(family="gqa")
     return Arm(family="token_major" if case.layout == "tkd" else "per_head")

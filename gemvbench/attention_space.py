@@ -164,10 +164,15 @@ class AttentionSpace:
         )
 
     def partial_results(self, splits: int) -> Buffer:
-        """Room for the sums of all ranges, with maximum and sum of each; nothing for one."""
+        """Room for counts of workgroups that are done, which are 0, and for the sums of all ranges
+        with maximum and sum of each; nothing for one range."""
         if splits == 1:
             return self._out
-        return self.backend.alloc(4 * splits * self.case.heads * (self.case.v_size + 2))
+        counters = 4 * self.case.counters
+        sums = 4 * splits * self.case.heads * (self.case.v_size + 2)
+        made = self.backend.alloc(counters + sums)
+        self.backend.fill(made, 0, counters)
+        return made
 
     def _all_scores(self) -> NDArray[np.float32]:
         flat = self.backend.download(self._scores, np.float32, self._score_bytes // 4)
@@ -195,7 +200,15 @@ class AttentionCalls:
         """One call on one copy of the caches; its stages are of the kinds given, or count."""
         args = self._space.arguments(turn, self._partial, call)
         return [
-            Launch(self._kernels[stage.entry], stage.workgroups, stage.workgroup_size, args, kind)
+            Launch(
+                self._kernels[stage.entry],
+                stage.workgroups,
+                stage.workgroup_size,
+                args,
+                kind,
+                local_bytes=stage.local_bytes,
+                is_dependent=stage.is_dependent,
+            )
             for stage, kind in zip(call.stages, kinds or count(), strict=False)
         ]
 

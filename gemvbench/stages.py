@@ -11,6 +11,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     workgroups: int
     workgroup_size: int
+    local_bytes: int = 0
+    """Shared memory that a workgroup asks for beside what its text declares; CUDA alone."""
+    is_dependent: bool = False
+    """It may begin before the launch before it has ended; CUDA alone."""
 
 
 class Ranges(msgspec.Struct, frozen=True, kw_only=True):

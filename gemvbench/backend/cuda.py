@@ -65,7 +65,7 @@ extern "C" __global__ void gate(const volatile unsigned *opened, unsigned ticket
 }
 """
 
-_C_TYPES: dict[str, type] = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64}
+_C_TYPES: dict[str, type] = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64, "f4": ctypes.c_float}
 """Of scalar arguments, by NumPy's code."""
 
 # Numbers of CUresult: a binary that cannot be used here, or without the entry.
@@ -315,7 +315,7 @@ def _launch_dependent(launch: Launch, stream: Stream) -> None:
     config.sharedMemBytes = launch.local_bytes
     config.hStream = stream.ptr
     config.attrs, config.numAttrs = [attribute], 1
-    values = tuple(arg.ptr if isinstance(arg, MemoryPointer) else int(arg) for arg in launch.args)
+    values = tuple(arg.ptr if isinstance(arg, MemoryPointer) else arg.item() for arg in launch.args)
     types = tuple(
         ctypes.c_void_p if isinstance(arg, MemoryPointer) else _C_TYPES[arg.dtype.str[1:]]
         for arg in launch.args
