@@ -179,7 +179,7 @@ class Attention(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     @property
     def counters(self) -> int:
-        """Words before partial results, for counts of workgroups: one for each head, and rounded."""
+        """Words before partial results, for counts of workgroups: one for each head, rounded up."""
         return -(-self.heads // 64) * 64
 
     @property

@@ -93,9 +93,9 @@ def specialize_attention(
 def recommend_attention(case: Attention, device: DeviceInfo) -> Arm:
     """The arm the project recommends, `auto`: a rule by operation, shape and kind of device.
 
-    A GPU goes over the cache in one pass where the operation allows it, on tensor cores where it has
-    them; else it reads a row once for all its heads where heads share, and rows in the order in
-    which they lie where not.
+    A GPU goes over the cache in one pass where the operation allows it, on tensor cores where it
+    has them; else it reads a row once for all its heads where heads share, and rows in the order
+    in which they lie where not.
     """
     if device.is_cpu:
         return _recommend_for_cpu(case)

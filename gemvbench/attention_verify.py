@@ -74,7 +74,7 @@ class AttentionVerifier:
             y = self.space.output()
             # What overflows on the way to a wrong output is no warning of ours.
             with np.errstate(all="ignore"):
-                check = trial.compare(y, subject.job.quantised_q)
+                check = trial.compare(y, subject.job.precision)
             subject.checks.append(check)
             if trial.is_timed:
                 subject.digest = oracle.digest(y)

@@ -17,6 +17,8 @@ TILE = 16
 """Tokens of a tile, and elements of a step of the tensor cores."""
 COLUMNS = 8
 """Query heads that they multiply at once."""
+LEAST_WEIGHT = 2.0**-38
+"""Weights are sums of two FP16 numbers, the largest 2**14 and the least 2**-24."""
 _MOST_SLOTS = 8
 _LEAST_SLOTS = 2
 _RESERVED = 1024

@@ -12,6 +12,7 @@ from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import resolve, specialize
+from gemvbench.flash_ladder import LEAST_WEIGHT
 from gemvbench.messages import (
     AttentionJob,
     DeviceJob,
@@ -23,7 +24,7 @@ from gemvbench.messages import (
 )
 from gemvbench.outcome import Declined, HostArm, LibraryArm, Outcome, Specialization
 from gemvbench.source import assemble, kernel_text
-from gemvbench.stages import Ranges
+from gemvbench.stages import Precision, Ranges
 from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
 from gemvbench.token_case import Token
 
@@ -147,8 +148,14 @@ def _attention_job(
         text=kernel_text(outcome),
         stages=outcome.stages,
         ranges=ranges,
-        quantised_q=bool(outcome.constant("QUANT_Q")),
+        precision=_precision(outcome),
     )
+
+
+def _precision(outcome: Specialization) -> Precision:
+    if outcome.family == "flashdecode":
+        return Precision(least=LEAST_WEIGHT)
+    return Precision(quantises_q=bool(outcome.constant("QUANT_Q")))
 
 
 def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:

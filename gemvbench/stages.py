@@ -29,6 +29,21 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     splits: int
 
 
+class Precision(msgspec.Struct, frozen=True, kw_only=True):
+    """What an arm of attention may do that sums in FP32 do not: verification allows for it.
+
+    quantises_q: it quantises Q itself, and is held against the product with that Q.
+    weight: relative error of a weight of the softmax where it is multiplied.
+    least: weights below it, as a part of the largest, may come out as 0.
+    y: type in which the output is stored.
+    """
+
+    quantises_q: bool = False
+    weight: float = 0.0
+    least: float = 2.0**-126
+    y: str = "f32"
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What one call of attention launches for a number of cached tokens."""
 
