@@ -13,7 +13,8 @@ from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
 from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention
 from gemvbench.device import DeviceInfo
 from gemvbench.flash_ladder import no_flash, specialize_flash
-from gemvbench.outcome import Constants, Declined, Specialization, Step
+from gemvbench.libraries import LIBRARY_FAMILIES, attention_declines
+from gemvbench.outcome import Constants, Declined, LibraryArm, Outcome, Specialization, Step
 from gemvbench.stages import Ranges, Stage
 
 _MOST_LANES = 32
@@ -46,10 +47,19 @@ class _Side:
     slabs: int
 
 
-def specialize_attention(
-    arm: Arm, case: Attention, device: DeviceInfo
-) -> Specialization | Declined:
+def specialize_attention(arm: Arm, case: Attention, device: DeviceInfo) -> Outcome:
     """Constants, stages and ranges of `arm` for `case` on `device`. Pure; opens nothing."""
+    if arm.family in LIBRARY_FAMILIES:
+        reason = attention_declines(arm.family, case, device)
+        if reason:
+            return Declined(arm.name, reason)
+        return LibraryArm(
+            arm=arm.name,
+            library=arm.family,
+            w=case.k_type,
+            y=case.k_type,
+            operation=case.op,
+        )
     if arm.family not in FAMILIES or case.op not in FAMILIES[arm.family].operations:
         return Declined(arm.name, f"{arm.family} does not compute {case.op}")
     if arm.family == "flashdecode":

@@ -73,6 +73,8 @@ class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     stages: tuple[Stage, ...]
     ranges: Ranges
     precision: Precision = Precision()
+    library: str = ""
+    """What computes it in place of a text's kernels."""
     calls: tuple[Call, ...] = ()
     """In a token: for each of its contexts; else all calls are `stages`."""
 

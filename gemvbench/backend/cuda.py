@@ -34,12 +34,14 @@ from cupy.cuda.function import Module
 from numpy.typing import NDArray
 
 from gemvbench import __version__
+from gemvbench.attention_case import Attention
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Buffer, Kernel, Launch, Timing
 from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemm, CublasGemv
 from gemvbench.backend.cuda_devices import OUT_OF_MEMORY, memory_problem, open_problem, ordinal_of
 from gemvbench.backend.graph_plan import cut, find_period
 from gemvbench.backend.nvrtc import compile_cubin
+from gemvbench.backend.torch_attention import TorchAttention
 from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
@@ -109,6 +111,10 @@ class CudaBackend:
             return Kernel(name, TorchProduct(name, dtype, ordinal_of(self.info), self._stream))
         kind = {"cublas": CublasGemm, "cublas_gemv": CublasGemv}[name]
         return Kernel(name, kind(dtype, self._stream, self.alloc(WORKSPACE_BYTES)))
+
+    def load_attention(self, name: str, case: Attention) -> Kernel:
+        self._device.use()
+        return Kernel(name, TorchAttention(name, case, ordinal_of(self.info), self._stream))
 
     def alloc(self, size: int) -> Buffer:
         self._device.use()
