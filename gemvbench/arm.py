@@ -67,6 +67,7 @@ FAMILIES: dict[str, Family] = {
             "block": (256, 64, 128, 512, AUTO_VALUE),
             "acc": (32, 16),
             "unroll": (1, 2, 4, 8, AUTO_VALUE),
+            "wide": (0, 1),
             "extra": _EXTRA,
         },
     ),
@@ -100,6 +101,7 @@ FAMILIES: dict[str, Family] = {
         summary="rows copied in bulk into shared memory; in decode a token is one launch (sm_90)",
         file="bulk",
         entry="gemv_bulk",
+        axes={"fenced": (0, 1)},
         languages=("cuda",),
     ),
     "frozen": Family(

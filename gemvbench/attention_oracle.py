@@ -148,11 +148,12 @@ def _every_token(case: Attention, k: Rows, v: Rows) -> Trial:
 
 def _dominating(case: Attention, name: str, tokens: NDArray[np.int64], v: Rows) -> Trial:
     """One token's score is far above all others, so the output is its row of V."""
-    rows = np.zeros((case.context, case.kv_heads, case.head_dim), np.float32)
-    rows[tokens, np.arange(case.kv_heads)] = 1
+    one = quant.quantise(case.k_type, np.ones((case.kv_heads, case.head_dim), np.float32))
+    rows = np.zeros((case.context, *one.shape), np.uint8)  # zeros of every type
+    rows[tokens, np.arange(case.kv_heads)] = one
     size = 2.0 ** math.ceil(math.log2(_FAR / case.head_dim))
     q = np.full((case.heads, case.head_dim), size, np.float32)
-    return _one_row(case, name, tokens, v, k=quant.quantise(case.k_type, rows), q=q)
+    return _one_row(case, name, tokens, v, k=rows, q=q)
 
 
 def _softmax_trial(

@@ -86,13 +86,13 @@ class AttentionSpace:
         for rows, start in ((k, 0), (v, case.k_bytes)):
             if rows is None:
                 continue
-            shape = (case.tokens_stored, case.kv_heads, rows.shape[-1])
-            # POISON in bytes; rows are even, and those of q8_KV multiples of 4.
-            whole = np.resize(np.array([POISON], np.uint32).view(np.uint8), shape)
-            whole[: case.context] = rows
-            if case.layout == "ktd":
-                whole = np.ascontiguousarray(whole.transpose(1, 0, 2))
-            self.backend.write(self.pool, whole, self._lead + start)
+            start += self._lead
+            if case.layout == "tkd":
+                self.backend.write(self.pool, rows, start)
+                continue
+            for head in range(case.kv_heads):
+                place = start + head * case.tokens_stored * rows.shape[-1]
+                self.backend.write(self.pool, rows[:, head], place)
 
     def set_query(self, q: NDArray[np.float32]) -> None:
         self.backend.write(self._q, attention_inputs.stored_query(self.case, q), 0)

@@ -28,6 +28,7 @@ GRIDS: Mapping[str, tuple[Grid, ...]] = {
     "row": (
         {"pack": (3,), "rows": (1, 2, 4), "block": (64, 128, 256, 512), "unroll": (1, 2, 4)},
         {"pack": (2,), "rows": (1, 2), "block": (128, 256), "unroll": (2, 4)},
+        {"pack": (3,), "rows": (1, 2, 4), "block": (64, 128, 256, 512), "wide": (1,)},  # FP32 x
     ),
     "flight": (
         {"ahead": (2, 3, 4, 5, 8), "block": (64, 128, 256)},

@@ -255,10 +255,10 @@ def test_shipped_tables_can_be_used(path: Path) -> None:
 def test_the_interface_is_what_it_was() -> None:
     """Another calling convention or default makes another arm of the same text: another number."""
     kept = {
-        "row": {"pack": 1, "rows": 1, "block": 256, "acc": 32, "unroll": 1, "extra": 0},
+        "row": {"pack": 1, "rows": 1, "block": 256, "acc": 32, "unroll": 1, "wide": 0, "extra": 0},
         "cpu": {"pack": 3, "accs": 4, "items": 32, "acc": 32, "extra": 0},
         "flight": {"ahead": -1, "block": -1, "cluster": 1, "dependent": 0},
-        "bulk": {},
+        "bulk": {"fenced": 0},
         "frozen": {},
     }
     assert (INTERFACE, ARGUMENTS) == ("1", 7)
