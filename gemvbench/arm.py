@@ -116,7 +116,7 @@ FAMILIES: dict[str, Family] = {
         summary="attention in one pass: tokens split over workgroups, online softmax, a merge",
         file="splitkv",
         entry="attn_splitkv",
-        axes=_ATTENTION_AXES,
+        axes=_ATTENTION_AXES | {"fused": (0, 1)},
         operations=("attention",),
     ),
     "flashdecode": Family(

@@ -84,7 +84,7 @@ def specialize_attention(arm: Arm, case: Attention, device: DeviceInfo) -> Outco
     depth = 1 if block == 1 else max(1, min(4, _MOST_SUMS // max(k.held, v.held)))
     constants = _constants(arm, case, device, block, k, v, depth)
     ranges = _ranges(arm, case, device, k, v, depth)
-    stages = _stages(arm.family, case, k, v, ranges, block)
+    stages = _stages(arm, case, k, v, ranges, block)
     return Specialization(
         arm=arm.name,
         family=arm.family,
@@ -138,6 +138,8 @@ def _declines(arm: Arm, case: Attention, device: DeviceInfo, block: int) -> str 
         )
     if block == 1 and not device.is_cpu:
         return f"block1 is one work-item with vector loads, for CPUs, and {device.id} is a GPU"
+    if block == 1 and arm.asked("fused"):
+        return "block1 has no fused1: on a CPU a second launch merges the ranges"
     if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
     if arm.value("q") and case.op == "av":
@@ -216,6 +218,7 @@ def _constants(
         if arm.family == "splitkv":
             step = depth * k.subs
             constants["TILE"] = step * max(1, -(-_TILE // step))
+            constants["FUSED"] = arm.value("fused")
     if device.language == "opencl":
         constants["HALF"] = _half(device, block)
     return constants
@@ -247,14 +250,15 @@ def _ranges(
 
 
 def _stages(
-    family: str, case: Attention, k: _Side, v: _Side, ranges: Ranges, block: int
+    arm: Arm, case: Attention, k: _Side, v: _Side, ranges: Ranges, block: int
 ) -> tuple[Stage, ...]:
     def stage(entry: str, workgroups: int) -> Stage:
         return Stage(entry=entry, workgroups=workgroups, workgroup_size=block)
 
     splits = ranges.splits
-    if family == "splitkv":
-        merge = (stage("attn_merge", case.heads),) if splits > 1 else ()
+    if arm.family == "splitkv":
+        merges = splits > 1 and not arm.value("fused")
+        merge = (stage("attn_merge", case.heads),) if merges else ()
         return (stage("attn_splitkv", v.slabs * splits), *merge)
     k_ranges = -(-case.context // ranges.k_chunk)
     scores = stage("attn_kq", k.slabs * k_ranges)

@@ -329,6 +329,14 @@ def test_flashdecode_splits_as_asked(asked: int) -> None:
     assert (spec.stages[0].is_dependent, spec.constant("DEPENDENT")) == (True, 1)
 
 
+def test_fused_ranges_are_merged_in_the_same_launch() -> None:
+    spec = build("splitkv+fused1")
+    assert [stage.entry for stage in spec.stages] == ["attn_splitkv"]
+    assert spec.constant("FUSED") == 1
+    assert "second launch merges" in declined("splitkv+fused1", CPU)
+    assert build("splitkv+block64+fused1", CPU).constant("FUSED") == 1
+
+
 def test_what_flashdecode_declines() -> None:
     older = msgspec.structs.replace(HOPPER, capabilities=())
     ampere = msgspec.structs.replace(HOPPER, capabilities=("async_copy",), local_bytes=0)

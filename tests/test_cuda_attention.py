@@ -93,6 +93,11 @@ def test_a_quantised_query_multiplies_integers() -> None:
         assert "dp4a" not in nvrtc.compile_ptx(text("per_head", k_type=kv, v_type=kv), "sm_75")
 
 
+def test_a_fused_splitkv_compiles_everywhere() -> None:
+    for architecture in ARCHITECTURES:
+        assert nvrtc.compile_cubin(text("splitkv+fused1", head_dim=64), architecture)
+
+
 def flash_text(arm: str, architecture: str, **fields: object) -> str:
     newer = ("dependent_launch",) if int(architecture[3:]) >= 90 else ()
     device = msgspec.structs.replace(GPU, capabilities=("async_copy", *newer), local_bytes=232448)

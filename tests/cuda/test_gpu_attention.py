@@ -61,6 +61,15 @@ def test_pairs(backend, row):
         assert verify(backend, row.case(op), [row.arm]) == {}
 
 
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+@pytest.mark.parametrize("context", [77, 1030])
+def test_the_last_workgroup_merges(backend, kv, context):
+    """Of one slab and of several, with few ranges and with many."""
+    for heads in ((32, 8, 128, 128), (34, 2, 64, 96)):
+        arms = [f"splitkv+fused1+splits{splits}" for splits in (1, 4, 64)]
+        assert verify(backend, flash_case(heads, kv, "tkd", context), arms) == {}
+
+
 FLASH_HEADS = (
     (24, 4, 256, 256), (32, 8, 128, 128), (64, 8, 128, 128), (16, 16, 128, 128),
     (16, 16, 192, 128), (34, 2, 64, 96),
@@ -141,7 +150,7 @@ def test_timed_calls_give_the_verified_output(backend, kv, layout):
     case = Attention(
         heads=8, kv_heads=4, head_dim=64, context=500, k_type=kv, v_type=kv, layout=layout
     )
-    names = product_arms(case, backend.info)
+    names = [*product_arms(case, backend.info), "splitkv+fused1"]
     if "flashdecode" in names:
         names += ["flashdecode+splits1", "flashdecode+dependent1+splits8"]
     jobs = [choose(parse_arm(name), name, case, backend.info)[1] for name in names]

@@ -73,6 +73,19 @@ def test_default_arms_on_a_model(backend: Any, op: str) -> None:
     assert verify(backend, case, ["per_head", "token_major", "auto"]) == {}
 
 
+def test_the_last_workgroup_merges(backend: Any) -> None:
+    """And leaves its count as it found it: every check is another call."""
+    assert verify(backend, shape(context=100), ["splitkv+block64+splits4+fused1"]) == {}
+
+
+@pytest.mark.parametrize(
+    "mutation", [("done == splits", "done == 1"), ("*count = 0", "*count = 1")], ids=str
+)
+def test_a_merge_at_the_wrong_time_shows(mutation: tuple[str, str]) -> None:
+    case, arm = shape(context=100), "splitkv+block64+splits4+fused1"
+    assert "every token" in verify(backend_of("pocl"), case, [arm], mutation=mutation)[arm]
+
+
 @pytest.mark.parametrize("dim", [1, 5, 34, 100, 250])
 def test_odd_head_sizes(backend: Any, dim: int) -> None:
     case = shape(head_dim=dim, v_dim=dim, context=40)
