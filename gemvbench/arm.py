@@ -126,7 +126,7 @@ FAMILIES: dict[str, Family] = {
         axes={
             "block": (AUTO_VALUE, 64, 128, 256),
             "splits": _ATTENTION_AXES["splits"],
-            "resident": (2, 1, 3, 4),
+            "resident": (AUTO_VALUE, 1, 2, 3, 4),
             "dependent": (0, 1),
         },
         languages=("cuda",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from gemvbench.arm import AUTO, AUTO_VALUE, FAMILIES, Arm
-from gemvbench.attention_case import MAX_RANGES, Attention, row_bytes
+from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention, row_bytes
 from gemvbench.device import DeviceInfo
 from gemvbench.outcome import Constants, Specialization, Step
 from gemvbench.stages import Ranges, Stage
@@ -19,6 +19,8 @@ COLUMNS = 8
 """Query heads that they multiply at once."""
 LEAST_WEIGHT = 2.0**-38
 """Weights are sums of two FP16 numbers, the largest 2**14 and the least 2**-24."""
+_NARROW, _MANY_THREADS = 128, 128
+"""Elements of a head, and items, of which four workgroups have registers enough."""
 _MOST_SLOTS = 8
 _LEAST_SLOTS = 2
 _RESERVED = 1024
@@ -43,7 +45,7 @@ def no_flash(arm: Arm, case: Attention, device: DeviceInfo) -> str | None:
     if _slots(arm, case, device) < _LEAST_SLOTS:
         return (
             f"two tiles of {_tile_bytes(case)} bytes for each of {_block(arm) // 32} warps do not "
-            f"fit {_room(arm, device)} bytes of shared memory"
+            f"fit {_room(arm, case, device)} bytes of shared memory"
         )
     return None
 
@@ -52,8 +54,12 @@ def specialize_flash(arm: Arm, case: Attention, device: DeviceInfo) -> Specializ
     """Heads, ring and ranges of a workgroup; all of them run at once."""
     block, slots = _block(arm), _slots(arm, case, device)
     steps = []
+    resident = _resident(arm, case)
     if arm.value("block") == AUTO_VALUE:
         steps.append(Step("block", AUTO, str(block), "four warps, each with a ring of its own"))
+    if arm.value("resident") == AUTO_VALUE:
+        reason = f"chosen for {case.k_type} and {case.v_type} caches and these heads"
+        steps.append(Step("resident", AUTO, str(resident), reason))
     shares = math.ceil(case.ratio / COLUMNS)
     held = math.ceil(case.ratio / shares)
     ranges = _ranges(arm, case, device, shares)
@@ -70,7 +76,7 @@ def specialize_flash(arm: Arm, case: Attention, device: DeviceInfo) -> Specializ
         "SHARED": 1,
         "BLOCK": block,
         "SLOTS": slots,
-        "RESIDENT": arm.value("resident"),
+        "RESIDENT": resident,
         "DEPENDENT": arm.value("dependent"),
     }
     stage = Stage(
@@ -101,13 +107,22 @@ def _block(arm: Arm) -> int:
     return 128 if block == AUTO_VALUE else block
 
 
+def _resident(arm: Arm, case: Attention) -> int:
+    """Workgroups of a compute unit: quants want more warps to convert them, as registers allow."""
+    asked = arm.value("resident")
+    if asked != AUTO_VALUE:
+        return asked
+    many = {case.k_type, case.v_type} & {*QUANTISED} and max(case.head_dim, case.v_size) <= _NARROW
+    return 4 if many and _block(arm) <= _MANY_THREADS else 2
+
+
 def _ranges(arm: Arm, case: Attention, device: DeviceInfo, shares: int) -> Ranges:
     """No more ranges than run at once; and few enough that merging them costs no more than reading.
 
     The last workgroup of a KV head reads a partial result of each range while nobody else works: n
     ranges cost bytes / n of cache and n partial results, least where both are the same.
     """
-    wave = max(1, arm.value("resident") * device.compute_units // (case.kv_heads * shares))
+    wave = max(1, _resident(arm, case) * device.compute_units // (case.kv_heads * shares))
     asked = arm.value("splits")
     if asked != AUTO_VALUE:
         chunk = math.ceil(case.context / min(asked, MAX_RANGES))
@@ -135,13 +150,13 @@ def _pitch(row: int) -> int:
 
 
 def _slots(arm: Arm, case: Attention, device: DeviceInfo) -> int:
-    return min(_MOST_SLOTS, _room(arm, device) // (_block(arm) // 32 * _tile_bytes(case)))
+    return min(_MOST_SLOTS, _room(arm, case, device) // (_block(arm) // 32 * _tile_bytes(case)))
 
 
-def _room(arm: Arm, device: DeviceInfo) -> int:
+def _room(arm: Arm, case: Attention, device: DeviceInfo) -> int:
     """Shared memory for each of the workgroups that a multiprocessor is to hold."""
     whole = max(device.local_bytes, _LEAST_LOCAL) + _RESERVED
-    return whole // arm.value("resident") - 2 * _RESERVED
+    return whole // _resident(arm, case) - 2 * _RESERVED
 
 
 def _local_bytes(case: Attention, block: int, slots: int, held: int, splits: int) -> int:

@@ -47,7 +47,7 @@ ATTENTION_GRIDS: Mapping[str, tuple[Grid, ...]] = {
     "flashdecode": (
         {"splits": _RANGES, "dependent": (0, 1)},
         {"block": (64, 256), "splits": (AUTO_VALUE, 16, 64)},
-        {"resident": (1, 3), "dependent": (0, 1)},
+        {"resident": (1, 2, 3, 4), "dependent": (0, 1)},
     ),
     "splitkv": ({"block": (64, 128, 256), "splits": _RANGES, "fused": (0, 1)},),
     "gqa": ({"splits": (AUTO_VALUE, 16, 64)},),

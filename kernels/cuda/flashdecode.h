@@ -28,17 +28,59 @@ template <Type TYPE_, int DIM_> struct Cache {
         return ALIGNED == 16 ? 0 : ((unsigned)(unsigned long long)base + token * stride) % 16;
     }
 
+    __device__ __forceinline__ const unsigned char *row(unsigned token) const {
+        return base + (unsigned long long)token * stride;
+    }
+
     // Rows of the tokens from `first` on; those from `last` on become zeros.
     __device__ __forceinline__ void fetch(unsigned to, unsigned first, unsigned last) const {
+        if (first + TOKENS <= last)
+            fetch_whole(to, first);
+        else
+            fetch_part(to, first, last);
+    }
+
+private:
+    // Eight lanes copy a row, 128 bytes of four rows at once; what is left of 16 rows goes last.
+    __device__ __forceinline__ void fetch_whole(unsigned to, unsigned first) const {
         const unsigned lane = threadIdx.x % 32;
+        const unsigned char *from = row(first + lane / 8);
+        to += lane / 8 * PITCH + lane % 8 * 16;
 #pragma unroll
-        for (int i = 0; i < (TOKENS * CHUNKS + 31) / 32; i++) {
-            const unsigned n = lane + 32 * i, t = n / CHUNKS, c = n % CHUNKS;
+        for (int i = 0; i < TOKENS / 4; i++)
+#pragma unroll
+            for (int j = 0; j < CHUNKS / 8; j++)
+                copy(to + 4 * i * PITCH + 128 * j, from + 4 * i * (unsigned long long)stride,
+                     lane % 8 + 8 * j);
+        const int LEFT = CHUNKS % 8;
+        to -= lane / 8 * PITCH + lane % 8 * 16;
+#pragma unroll
+        for (int i = 0; i < (TOKENS * LEFT + 31) / 32; i++) {
+            const unsigned n = lane + 32 * i, t = n / (LEFT ? LEFT : 1);
+            const unsigned c = CHUNKS - LEFT + n % (LEFT ? LEFT : 1);
+            if (TOKENS * LEFT % 32 == 0 || t < TOKENS)
+                copy(to + t * PITCH + 16 * c, row(first + t), c);
+        }
+    }
+
+    // Chunk c of the row at `from`; a row does not always reach into the last one.
+    static __device__ __forceinline__ void copy(unsigned to, const unsigned char *from,
+                                                unsigned c) {
+        const unsigned before = ALIGNED == 16 ? 0 : (unsigned)(unsigned long long)from % 16;
+        if (16 * (CHUNKS - 1) < ROW)
+            copy_ahead(to, from - before + 16 * c);
+        else if (16 * c < before + ROW)
+            copy_ahead(to, from - before + 16 * c);
+    }
+
+    __device__ __forceinline__ void fetch_part(unsigned to, unsigned first, unsigned last) const {
+#pragma unroll 1
+        for (unsigned n = threadIdx.x % 32; n < TOKENS * CHUNKS; n += 32) {
+            const unsigned t = n / CHUNKS, c = n % CHUNKS;
             const unsigned token = min(first + t, last - 1), before = skew(token);
             const bool there = first + t < last && 16 * c < before + ROW;
-            const unsigned char *row = base + (unsigned long long)token * stride - before;
-            if (TOKENS * CHUNKS % 32 == 0 || t < TOKENS)
-                copy_ahead(to + t * PITCH + 16 * c, there ? row + 16 * c : row, there ? 16 : 0);
+            const unsigned char *from = row(token) - before;
+            copy_or_clear(to + t * PITCH + 16 * c, there ? from + 16 * c : from, there ? 16 : 0);
         }
     }
 };
@@ -50,9 +92,18 @@ __device__ __forceinline__ unsigned short_at(const unsigned char *p) {
     return *(const unsigned short *)p;
 }
 
-// Four quants at once, those of q8_0 from where only 2 bytes are aligned.
-template <Type TYPE> __device__ __forceinline__ unsigned quants_at(const unsigned char *p) {
-    return TYPE == q8_0 ? short_at(p) | short_at(p + 2) << 16 : *(const unsigned *)p;
+__device__ __forceinline__ unsigned word_at(const unsigned char *p) { return *(const unsigned *)p; }
+
+// Four quants at once: the n-th four from quant i of a row on.
+template <typename C>
+__device__ __forceinline__ unsigned quants_at(const unsigned char *row, int i, unsigned n) {
+    const int start = C::TYPE == q8_0 ? i / 32 * 34 + 2 + i % 32 : 8 + i;
+    const unsigned char *p = row + start + 4 * n;
+    if (C::ALIGNED >= 4 && start % 4 == 0)
+        return word_at(p);
+    if (C::ALIGNED >= 4)
+        return __byte_perm(word_at(p - 2), word_at(p + 2), 0x5432);
+    return short_at(p) | short_at(p + 2) << 16;
 }
 
 // Bytes 0 and 2 of quants as FP16, exact: 1024 + 128 + quant, less what was added.
@@ -67,12 +118,6 @@ template <Type TYPE> __device__ __forceinline__ float scale_at(const unsigned ch
     if (TYPE == q8_0)
         return half_to_float((unsigned short)short_at(row + 34 * block));
     return *(const float *)row;
-}
-
-// Quant i of a row.
-template <Type TYPE> __device__ __forceinline__ const unsigned char *place(const unsigned char *row,
-                                                                           int i) {
-    return row + (TYPE == q8_0 ? i / 32 * 34 + 2 + i % 32 : 8 + i);
 }
 
 // q of a block's heads as right factor. Of 16 elements, a lane has 2 and 2 for keys of 16 bits; for
@@ -130,8 +175,8 @@ struct Heads {
             float sum[4] = {};
 #pragma unroll
             for (int s = 2 * block; s < 2 * block + 2; s++) {
-                const unsigned x = quants_at<K_TYPE>(place<K_TYPE>(a, 16 * s) + 4 * four);
-                const unsigned y = quants_at<K_TYPE>(place<K_TYPE>(b, 16 * s) + 4 * four);
+                const unsigned x = quants_at<K>(a, 16 * s, four);
+                const unsigned y = quants_at<K>(b, 16 * s, four);
                 const unsigned keys[4] = {even_halves(x), even_halves(y), odd_halves(x),
                                           odd_halves(y)};
                 multiply<false>(sum, keys, word[0][s]);
@@ -244,7 +289,7 @@ struct Values {
             unsigned quants[4];
 #pragma unroll
             for (int t = 0; t < 4; t++)
-                quants[t] = quants_at<V_TYPE>(place<V_TYPE>(rows[t], 32 * block) + 4 * group);
+                quants[t] = quants_at<V>(rows[t], 32 * block, group);
 #pragma unroll
             for (int m = 0; m < 2; m++) {
                 const unsigned which = m ? 0x7632 : 0x5410;

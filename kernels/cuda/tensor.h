@@ -10,9 +10,15 @@ __device__ __forceinline__ unsigned shared_address(const void *p) {
     return (unsigned)__cvta_generic_to_shared(p);
 }
 
-// 16 bytes past the first cache, or zeros where `bytes` is 0.
-__device__ __forceinline__ void copy_ahead(unsigned to, const unsigned char *from,
-                                           unsigned bytes) {
+// 16 bytes past the first cache.
+__device__ __forceinline__ void copy_ahead(unsigned to, const unsigned char *from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+                 : "memory");
+}
+
+// The same, or zeros where `bytes` is 0.
+__device__ __forceinline__ void copy_or_clear(unsigned to, const unsigned char *from,
+                                              unsigned bytes) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(bytes)
                  : "memory");
