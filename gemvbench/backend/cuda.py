@@ -299,14 +299,23 @@ def _enqueue(launch: Launch, stream: Stream) -> None:
     """CuPy passes a MemoryPointer as its address and a NumPy scalar as its own bytes."""
     function, local = launch.kernel.handle, launch.local_bytes
     if local:
-        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, local)
-        driver.check_status(int(result))
+        _allow_local(function, local)
     if launch.is_dependent:
         _launch_dependent(launch, stream)
         return
     grid, block = (launch.workgroups,), (launch.workgroup_size,)
     function(grid, block, launch.args, shared_mem=local, stream=stream)
+
+
+def _allow_local(function: Any, size: int) -> None:
+    """So much shared memory, and a cache split for as many workgroups as that allows."""
+    names = bindings.CUfunction_attribute
+    for attribute, value in (
+        (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size),
+        (names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+    ):
+        (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, value)
+        driver.check_status(int(result))
 
 
 def _launch_dependent(launch: Launch, stream: Stream) -> None:
