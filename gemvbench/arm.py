@@ -116,7 +116,20 @@ FAMILIES: dict[str, Family] = {
         summary="attention in one pass: tokens split over workgroups, online softmax, a merge",
         file="splitkv",
         entry="attn_splitkv",
-        axes=_ATTENTION_AXES,
+        axes=_ATTENTION_AXES | {"fused": (0, 1)},
+        operations=("attention",),
+    ),
+    "flashdecode": Family(
+        summary="attention in one launch on tensor cores, the last workgroup merges; for CUDA",
+        file="flashdecode",
+        entry="attn_flash",
+        axes={
+            "block": (AUTO_VALUE, 64, 128, 256),
+            "splits": _ATTENTION_AXES["splits"],
+            "resident": (AUTO_VALUE, 1, 2, 3, 4),
+            "dependent": (0, 1),
+        },
+        languages=("cuda",),
         operations=("attention",),
     ),
 }
