@@ -37,6 +37,8 @@ _PASSES = (6, 5, 4, 3)
 _RESIDENT = 2048
 """Work-items that a GPU's compute unit holds at a time, at most."""
 _GPU_K = (4096, 2048, 1024, 512)
+_MANY = 1 << 20
+"""Rows enough for any GPU: the rule has other workgroups where they are few."""
 _CPU_SHAPE = (4096, 4000)
 _SLOT_SECONDS = 0.08
 """Both legs, the untimed run and the check of one measurement."""
@@ -53,7 +55,8 @@ def choose_case(device: DeviceInfo, shape: tuple[int, int] | None = None) -> Gem
 def _gpu_shape(device: DeviceInfo) -> tuple[int, int]:
     """WAVES of workgroups, rows in thousands; the longest row of which two copies fit."""
     room = min(device.max_alloc_bytes, device.free_bytes * 9 // 10)
-    shapes = [(k, math.ceil(WAVES * _wave(Gemv(k=k, n=1), device) / 1000) * 1000) for k in _GPU_K]
+    many = [(k, WAVES * _wave(Gemv(k=k, n=_MANY), device)) for k in _GPU_K]
+    shapes = [(k, math.ceil(rows / 1000) * 1000) for k, rows in many]
     fitting = [(k, n) for k, n in shapes if 2 * Gemv(k=k, n=n).weight_bytes <= room]
     return fitting[0] if fitting else shapes[-1]
 

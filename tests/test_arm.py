@@ -117,6 +117,7 @@ def test_the_first_value_is_the_default() -> None:
         "block": 256,
         "acc": 32,
         "unroll": 1,
+        "wide": 0,
         "extra": 0,
     }
     assert base.asked("pack") is None
