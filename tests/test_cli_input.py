@@ -70,7 +70,7 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     (("simulate", "--jobs", "0"), 2, "--jobs 0"),
     (("simulate", "--noise", "nil"), 2, "--noise 'nil'"),
     (("simulate", "--offset", "-1%"), 2, "--offset"),
-    (("simulate", "--plots", "/nowhere"), 2, "there is no such folder"),
+    (("simulate", "--plots", "/nowhere/at/all"), 2, "cannot be made"),
 ]
 
 
