@@ -8,13 +8,14 @@ A name that starts with an axis means family `row`; `base` is `row` as S1 has it
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.libraries import LIBRARY_FAMILIES
+from gemvbench.suggest import nearest
 
 AUTO_VALUE = -1
 """The value written `auto`, as in `blockauto`: the ladder chooses one for the shape."""
@@ -121,7 +122,6 @@ ALL_AXES = tuple(dict.fromkeys(axis for family in FAMILIES.values() for axis in 
 AUTO = "auto"
 RESERVED = ("aa", "roof", "launches")
 HOST_FAMILIES = {"numpy": "NumPy's matrix product in FP32, on the host; for CPUs"}
-LIBRARY_FAMILIES = {"cublas": "cuBLAS's half GEMM with one column, FP32 sums; for CUDA"}
 _SPECIAL = (AUTO, "base", *HOST_FAMILIES, *LIBRARY_FAMILIES)
 _AXIS = re.compile(r"([a-z]+?)(\d{1,9}|auto)")
 _ARM = re.compile(
@@ -151,6 +151,9 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     axes: tuple[tuple[str, int], ...] = ()
     device: str | None = None
     revision: str | None = None
+    """As the user wrote it; kernels come from `commit` where that is known."""
+    commit: str = ""
+    """The hash that `revision` was resolved to, once and before the run."""
     file: UserFile | None = None
 
     def asked(self, axis: str) -> int | None:
@@ -163,6 +166,15 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     def replace_axis(self, axis: str, value: int) -> Arm:
         axes = dict(self.axes) | {axis: value}
         return msgspec.structs.replace(self, axes=_ordered(self.family, axes))
+
+    @property
+    def has_revisions(self) -> bool:
+        """Whether its kernel lies in the checkout: not a user's file, nor a library's."""
+        return self.file is None and self.family not in {*HOST_FAMILIES, *LIBRARY_FAMILIES}
+
+    def at_revision_of(self, other: Arm) -> Arm:
+        """This arm with its kernel from where another arm has its own."""
+        return msgspec.structs.replace(self, revision=other.revision, commit=other.commit)
 
     @property
     def name(self) -> str:
@@ -234,7 +246,7 @@ def _known_family(family: str, text: str) -> str:
     names = [*FAMILIES, *_SPECIAL]
     if family not in names:
         raise UserError(
-            f"Arm {text!r}: there is no family {family!r}{_nearest(family, names)} "
+            f"Arm {text!r}: there is no family {family!r}{nearest(family, names)} "
             f"Known are {', '.join(names)}; `gemvbench list` shows their axes."
         )
     return family
@@ -249,7 +261,7 @@ def _parse_axes(family: str, words: list[str], text: str) -> tuple[tuple[str, in
         if match is None or axis not in known:
             raise UserError(
                 f"Arm {text!r}: {word!r} is no axis of family {family}"
-                f"{_nearest(axis, list(known))} "
+                f"{nearest(axis, known)} "
                 + (f"It has {describe_axes(family)}." if known else "It has no axes.")
             )
         value = AUTO_VALUE if match[2] == "auto" else int(match[2])
@@ -285,8 +297,3 @@ def _format_value(value: int) -> str:
 
 def _auto_last(value: int) -> tuple[bool, int]:
     return value == AUTO_VALUE, value
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else "."

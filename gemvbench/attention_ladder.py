@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
 from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import Constants, Declined, Specialization, Step
+from gemvbench.outcome import Constants, Declined, Specialization, Step
 from gemvbench.stages import Ranges, Stage
 
 _MOST_LANES = 32

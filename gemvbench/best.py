@@ -27,7 +27,7 @@ def find_best(view: CaseView, results: Sequence[Result]) -> Best | None:
     """The leader by ratio, held against each other arm at a level divided by the pairs of arms.
 
     The leader is chosen by the same data, so every pair that could have been compared counts.
-    None where fewer than two arms besides the baseline can be ranked.
+    None where fewer than two arms besides the baseline can be ranked, or each has its own.
     """
     ranked = [
         r
@@ -35,7 +35,7 @@ def find_best(view: CaseView, results: Sequence[Result]) -> Best | None:
         if r.verdict in _RANKED and r.ratio is not None and r.arm != TWIN
         if not view.unknown(r.arm)
     ]
-    if len(ranked) < 3:
+    if len(ranked) < 3 or len(view.baselines) > 1:
         return None
     leader = max(ranked, key=lambda result: result.ratio or 0)
     settings = view.header.settings

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from gemvbench.cases import Case, verified_as
 from gemvbench.jobs import Build, Choice, identical
-from gemvbench.ladder import Declined
 from gemvbench.messages import BlockDone, Check, Failed, Sample, Verified
+from gemvbench.outcome import Declined
 from gemvbench.plan import TWIN
 from gemvbench.record import Charged, Line, Run
 
@@ -25,7 +25,24 @@ class CaseLines:
         self._verified_as = {proof.id for proof in verified_as(case)}
         for line in run.lines:
             self._sort_in(line)
+        self.baselines = {c.against for c in self.choices if c.against} or {self.choices[0].label}
+        self.baseline = self._find_baseline()
         self._usable = {arm: [s for s in of if s.is_usable] for arm, of in self.samples.items()}
+
+    def _find_baseline(self) -> str:
+        """The arm that the twin is a copy of: of several baselines the first that is right."""
+        labels = [c.label for c in self.choices if c.label in self.baselines]
+        return next((label for label in labels if self._is_verified(label)), labels[0])
+
+    @property
+    def contestants(self) -> list[str]:
+        """The arms that are compared with something."""
+        return [c.label for c in self.choices if c.label not in self.baselines]
+
+    def opponent(self, label: str) -> str:
+        """The arm that one is compared with."""
+        own = {choice.label: choice.against for choice in self.choices}
+        return own.get(label) or self.baseline
 
     def all_samples(self) -> list[Sample]:
         """Of every arm, those that are not usable too."""
@@ -51,7 +68,7 @@ class CaseLines:
         """DECLINED, WRONG or FAILED with the reason, whatever else is known of the arm."""
         if isinstance(choice.outcome, Declined):
             return "DECLINED", choice.outcome.reason
-        label = self.header.baseline if choice.label == TWIN else choice.label
+        label = self.baseline if choice.label == TWIN else choice.label
         verified = self.verified.get(label)
         if verified is not None and not verified.passed:
             bad = [check for check in verified.checks if not check.passed]
@@ -65,14 +82,16 @@ class CaseLines:
         """Where something was seen, if not in this case itself."""
         return "" if case == self.case.id else f"{case}: "
 
-    def _unmeasured(self) -> tuple[str, str]:
+    def _unmeasured(self, label: str) -> tuple[str, str]:
         """Why an arm that is right in itself has no samples."""
         fault = self._faults.get("")
         if fault is not None:
             return "FAILED", f"{fault.stage}: {fault.reason}"
-        refusal = self._refusal(self.choices[0])
+        opponent = self.opponent(label)
+        (choice,) = [choice for choice in self.choices if choice.label == opponent]
+        refusal = self._refusal(choice)
         if refusal is not None:
-            return "UNDECIDED", f"the baseline {self.header.baseline} is {refusal[0]}"
+            return "UNDECIDED", f"the baseline {opponent} is {refusal[0]}"
         return "UNDECIDED", "nothing was measured"
 
     def unknown(self, label: str) -> str:
@@ -81,12 +100,12 @@ class CaseLines:
             return f"the record does not hold the verification of {label}"
         done = {line.block for line in self.run.of(BlockDone)}
         last = max((s.block for s in self.usable_of(label)), default=-1)
-        if any(s.block in done and s.block > last for s in self.usable_of(self.header.baseline)):
+        if any(s.block in done and s.block > last for s in self.usable_of(self.baseline)):
             return f"{label} is not in the last blocks, and the record does not say why"
         return ""
 
     def _is_verified(self, label: str) -> bool | None:
-        found = self.verified.get(self.header.baseline if label == TWIN else label)
+        found = self.verified.get(self.baseline if label == TWIN else label)
         return found.passed if found else None
 
     def usable_of(self, label: str) -> list[Sample]:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from gemvbench import stats
 from gemvbench.case_lines import CaseLines
 from gemvbench.cases import Case
+from gemvbench.disturbance import slot_means
 from gemvbench.flags import find_flags
 from gemvbench.jobs import Choice
-from gemvbench.ladder import Declined, HostArm
 from gemvbench.logs import Logs
 from gemvbench.messages import Sample
+from gemvbench.outcome import Declined, HostArm
 from gemvbench.plan import TWIN, roof_label
 from gemvbench.record import Run
 from gemvbench.result import Result, Roof, constants_of
@@ -32,7 +33,7 @@ class CaseView(CaseLines):
     def __init__(self, run: Run, case: Case) -> None:
         super().__init__(run, case)
         self.logs = Logs(self.all_samples())
-        self.rule = self._rule(len(self.choices) - 1)
+        self.rule = self._rule(self.header.settings.family or len(self.contestants))
         # The twin is outside the family of arms.
         self._twin_rule = self._rule(1)
 
@@ -45,8 +46,9 @@ class CaseView(CaseLines):
         )
 
     def results(self) -> list[Result]:
-        baseline, *others = self.choices
+        (baseline,) = [choice for choice in self.choices if choice.label == self.baseline]
         twin = msgspec.structs.replace(baseline, label=TWIN)
+        others = [choice for choice in self.choices if choice is not baseline]
         return [self._result(choice) for choice in (baseline, twin, *others)]
 
     def roofs(self) -> list[Roof]:
@@ -61,10 +63,11 @@ class CaseView(CaseLines):
         return found
 
     def _result(self, choice: Choice) -> Result:
+        is_baseline = choice.label in self.baselines
         blank = Result(
             case=self.case.id,
             arm=choice.label,
-            baseline=self.header.baseline,
+            baseline=choice.label if is_baseline else self.opponent(choice.label),
             device=choice.device,
             constants=constants_of(choice),
             verdict="UNDECIDED",
@@ -76,7 +79,7 @@ class CaseView(CaseLines):
         samples = self.usable_of(choice.label)
         refusal = self._refusal(choice)
         if refusal is None and not samples:
-            refusal = self._unmeasured()
+            refusal = self._unmeasured(choice.label)
         if refusal is None:
             return self._compared(choice, blank, samples)
         verdict, reason = refusal
@@ -89,7 +92,7 @@ class CaseView(CaseLines):
     def _compared(self, choice: Choice, blank: Result, samples: Sequence[Sample]) -> Result:
         roof = self._roof_interval(blank)
         measured = self._measured(blank, samples, roof)
-        if choice.label != self.header.baseline:
+        if choice.label not in self.baselines:
             return self._decided(measured, choice, roof)
         blocks = len({sample.block for sample in samples})
         return msgspec.structs.replace(
@@ -126,7 +129,7 @@ class CaseView(CaseLines):
         alarm = self.twin_alarm
         if alarm and measured.arm != TWIN and abs(interval.estimate) < 2 * alarm:
             verdict, reason = "UNDECIDED", "smaller than twice the twin's effect in this case"
-        unknown = self.unknown(measured.arm) or self.unknown(self.header.baseline)
+        unknown = self.unknown(measured.arm) or self.unknown(measured.baseline)
         if unknown:
             verdict, reason = "UNDECIDED", unknown
         if self._beats_the_roof(choice, roof):
@@ -152,7 +155,7 @@ class CaseView(CaseLines):
             ci=interval.ci,
             blocks=interval.blocks,
             block_ratios=tuple(
-                map(math.exp, self.effects(measured.arm, self._bases_of(measured.arm)).values())
+                map(math.exp, self.effects(measured.arm, self.bases_of(measured.arm)).values())
             ),
             min_detectable_effect=stats.min_detectable_effect(
                 interval, self._rule_of(measured.arm).level
@@ -160,14 +163,16 @@ class CaseView(CaseLines):
         )
 
     def _judge(self, arm: str) -> stats.Judgement:
-        """An arm against base and twin; the twin has but the one baseline."""
-        base, *twin = (self.logs.of(name) for name in self._bases_of(arm))
+        """An arm against its baseline, and the twin where that is the same code."""
+        base, *twin = (self.logs.of(name) for name in self.bases_of(arm))
         second = twin[0] if twin else None
         return stats.judge(self.logs.of(arm), base, second, self._rule_of(arm))
 
-    def _bases_of(self, arm: str) -> list[str]:
-        alone = arm == TWIN or self._twin_is_out
-        return [self.header.baseline] if alone else [self.header.baseline, TWIN]
+    def bases_of(self, arm: str) -> list[str]:
+        """What an arm is held against: its baseline, and the twin where that is a copy of it."""
+        opponent = self.opponent(arm)
+        alone = arm == TWIN or opponent != self.baseline or self._twin_is_out
+        return [opponent] if alone else [opponent, TWIN]
 
     def _rule_of(self, arm: str) -> stats.Rule:
         return self._twin_rule if arm == TWIN else self.rule
@@ -197,7 +202,12 @@ class CaseView(CaseLines):
 
     def twin_effects(self) -> dict[int, float]:
         """By block: the twin against its own baseline; nothing but noise if all is well."""
-        return self.effects(TWIN, [self.header.baseline])
+        return self.effects(TWIN, [self.baseline])
+
+    @cached_property
+    def slot_means(self) -> dict[int, float]:
+        """By slot of a pass: its mean log time, arms and passes taken out."""
+        return slot_means(self.all_samples())
 
     @cached_property
     def twin_alarm(self) -> float:

@@ -24,7 +24,7 @@ FORMAT_NAMES = ("table", "md", "csv", "json")
 _MODULES = {
     "devices": "gemvbench.commands.show",
     "list": "gemvbench.commands.show",
-    "report": "gemvbench.commands.show",
+    "report": "gemvbench.commands.report",
     "verify": "gemvbench.commands.verify",
     "roof": "gemvbench.commands.roof",
     "ab": "gemvbench.commands.ab",
@@ -32,7 +32,11 @@ _MODULES = {
     "decode": "gemvbench.commands.decode",
     "compare": "gemvbench.commands.compare",
     "selftest": "gemvbench.commands.selftest",
+    "gate": "gemvbench.commands.gate",
     "simulate": "gemvbench.commands.simulate",
+    "tune": "gemvbench.commands.tune",
+    "legs": "gemvbench.commands.legs",
+    "completion": "gemvbench.commands.completion",
 }
 
 
@@ -73,11 +77,15 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_text in (
         ("devices", "describe the devices found"),
-        ("list", "list arms with their axes, and models"),
+        ("list", "list arms with their axes, models, and the runs kept"),
     ):
         shown = commands.add_parser(name, help=help_text, description=help_text)
         if name == "devices":
             _add_asv_machine(shown)
+        else:
+            kinds = ("arms", "models", "runs")
+            text = "only these (default: arms and models)"
+            shown.add_argument("kind", nargs="?", choices=kinds, help=text)
         _add_output(shown)
     _add_report(commands)
     _add_compare(commands)
@@ -107,8 +115,14 @@ def build_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
     _add_measurement(sweep)
     _add_decode(commands)
+    _add_tune(commands)
+    _add_gate(commands)
     _add_selftest(commands)
     _add_simulate(commands)
+    _add_legs(commands)
+    text = "print a script that completes this command line"
+    completion = commands.add_parser("completion", help=text, description=text)
+    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell it is for")
     return parser
 
 
@@ -145,9 +159,18 @@ class _Append(argparse._AppendAction):
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser("report", help="show the results of a record again")
-    report.add_argument("record", metavar="RECORD", help="a file written by ab, sweep or decode")
-    _add_output(report)
+    report = commands.add_parser(
+        "report",
+        help="show the results of a record again, or make a page of it",
+        description="Results of a record, as text or as one HTML page with pictures "
+        "(-o FILE.html; extra `plots`). Several records are shown side by side.",
+    )
+    add = report.add_argument
+    add("records", nargs="*", metavar="RECORD", help="a file written by ab, sweep or decode")
+    add("--latest", action="store_true", help="the newest record of `gemvbench list runs`")
+    add("--plots", metavar="DIR", help="also save each picture there, as SVG and PNG files")
+    add("--force", action="store_true", help="write over files that exist")
+    _add_output(report, "html")
 
 
 def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -169,6 +192,50 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compare.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
     _add_decision(compare)
     _add_output(compare)
+
+
+def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search the best arm for shapes on a device; `auto` takes it from then on",
+        description="Three rounds of paired runs, each on fewer arms; the last decides as ab does. "
+        "What was measured is kept: the same command goes on where an earlier one ended.",
+    )
+    _add_operands(tune)
+    _add_shapes(tune)
+    tune.add_argument(
+        "--budget", metavar="TIME", help="of the whole command (default: 2m for each shape)"
+    )
+    tune.add_argument("--afresh", action="store_true", help="measure again what is known already")
+    _add_decision(tune)
+    _add_output(tune)
+    tune.set_defaults(op="gemv", w_offset=0, x_offset=0)
+
+
+def _add_gate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    gate = commands.add_parser(
+        "gate",
+        help="fail where the kernels of this tree are slower than those of a commit",
+        description="Compare every arm whose kernel text has changed since a commit with itself "
+        "as it stood there, paired. Exit 1 only for a regression that holds.",
+    )
+    gate.add_argument("--base", required=True, metavar="REV", help="the commit to judge against")
+    _add_arm(gate)
+    gate.add_argument("--model", metavar="MODEL", help="its shapes, not the default set")
+    gate.add_argument(
+        "--shape", action=_Append, metavar="KxN", help="these, not the default set; again for more"
+    )
+    gate.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
+    _add_operands(gate)
+    gate.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    gate.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
+    gate.add_argument("--budget", default="4m", metavar="TIME", help="default 4m")
+    _add_decision(gate)
+    gate.add_argument("--fail-on-undecided", action="store_true", help="exit 1 for UNDECIDED too")
+    gate.add_argument("--record", metavar="FILE", help="where the samples go (JSON lines)")
+    gate.add_argument("--asv", metavar="DIR", help="write the ratios into asv's results there too")
+    gate.set_defaults(regime="stream", no_rest=False)
+    _add_output(gate)
 
 
 def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -204,6 +271,47 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     add("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
     add("--plots", metavar="DIR", help="also draw run.svg and power.svg there (extra `plots`)")
     _add_output(simulate)
+
+
+def _add_legs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    legs = commands.add_parser(
+        "legs",
+        help="compare two whole programs, run in pairs",
+        description="Runs two command lines in turn, AB and BA, and judges what they print or take "
+        "by the pairs. No shell runs: for pipes write sh -c '...'.",
+    )
+    add = legs.add_argument
+    add("--a", metavar="CMD", help="the program that is held against")
+    add("--b", metavar="CMD", help="the other program")
+    add(
+        "--env",
+        action=_Append,
+        metavar="VAR=X,Y",
+        help="instead of --b: the same program with a variable that is X for A and Y for B",
+    )
+    add(
+        "--metric",
+        action=_Append,
+        metavar="METRIC",
+        help="NAME=REGEX, NAME=json:PATH, wall (default), cpu or memory; may be given again",
+    )
+    add(
+        "--better",
+        action=_Append,
+        metavar="WORD",
+        help="more or less, of what programs print; or NAME=more",
+    )
+    add("--pairs", type=int, default=8, metavar="N", help="most pairs (default 8)")
+    add("--aa", type=int, default=0, metavar="N", help="pairs of A against itself, among them")
+    add("--before", metavar="CMD", help="runs before every leg, untimed")
+    add("--pause", metavar="TIME", help="between legs")
+    add("--timeout", default="10m", metavar="TIME", help="of a leg (default 10m)")
+    add("--seed", type=int, default=0, help="seed of the order")
+    _add_decision(legs)
+    add("--dry-run", action="store_true", help="print the order, run nothing")
+    add("--record", metavar="FILE", help="where the legs go (JSON lines)")
+    add("--fail-on-slower", action="store_true", help="exit 1 if B is SLOWER in a metric")
+    _add_output(legs)
 
 
 def _add_decode(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -266,6 +374,13 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
 
 def _add_cases(parser: argparse.ArgumentParser) -> None:
     _add_operands(parser)
+    _add_shapes(parser)
+    parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
+    parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
+    _add_attention(parser)
+
+
+def _add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="all shapes of a model, or s2-seven")
     parser.add_argument(
         "--shape",
@@ -273,9 +388,6 @@ def _add_cases(parser: argparse.ArgumentParser) -> None:
         metavar="KxN",
         help="in_features x out_features; may be given more than once",
     )
-    parser.add_argument("--w-offset", type=int, default=0, metavar="BYTES", help="offset of W")
-    parser.add_argument("--x-offset", type=int, default=0, metavar="BYTES", help="offset of x")
-    _add_attention(parser)
     parser.add_argument("-k", dest="pick", metavar="REGEX", help="only cases whose id matches")
 
 
@@ -300,6 +412,9 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer passes, never fewer blocks")
+    parser.add_argument(
+        "--against", metavar="REV", help="each arm's baseline is itself as it stood in this commit"
+    )
     parser.add_argument("--blocks", metavar="N", help="most blocks: 6, 8, 12, 16 (default), 24, 32")
     parser.add_argument("--budget", metavar="TIME", help="stop starting blocks after, e.g. 60s")
     _add_decision(parser)
@@ -317,6 +432,7 @@ def _add_decision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-effect", default="1%", metavar="P", help="default 1%%")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", default="table", metavar="FORMAT", help="|".join(FORMAT_NAMES))
+def _add_output(parser: argparse.ArgumentParser, *more: str) -> None:
+    names = "|".join((*FORMAT_NAMES, *more))
+    parser.add_argument("--format", default="table", metavar="FORMAT", help=names)
     parser.add_argument("-o", "--output", metavar="FILE", help="write there, not to stdout")

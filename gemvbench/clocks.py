@@ -11,7 +11,6 @@ import msgspec
 
 from gemvbench.case_results import CaseView
 from gemvbench.messages import RoofMeasured, Sample
-from gemvbench.plan import TWIN
 from gemvbench.record import Run
 from gemvbench.result import Result
 
@@ -28,12 +27,12 @@ def with_cycles(result: Result, view: CaseView) -> Result:
     The cycles of the baseline over those of the arm: the ratio of times, less the median
     over passes of log(clock of the arm / mean clock of base and twin).
     """
-    baseline = view.header.baseline
-    if result.ratio is None or result.arm == baseline or not _on_one_device(result, view):
+    is_baseline = result.arm in view.baselines
+    if result.ratio is None or is_baseline or not _on_one_device(result, view):
         return result
-    against = [baseline] if result.arm == TWIN else [baseline, TWIN]
     shift = _clock_shift(
-        view.usable_of(result.arm), [s for label in against for s in view.usable_of(label)]
+        view.usable_of(result.arm),
+        [s for label in view.bases_of(result.arm) for s in view.usable_of(label)],
     )
     if shift is None or abs(math.expm1(shift)) <= CLOCKS_DIFFER:
         return result

@@ -22,7 +22,7 @@ from gemvbench import stats
 from gemvbench.between_runs import MIN_RUNS, add_run_spread, welch
 from gemvbench.case_results import CaseView
 from gemvbench.jobs import Choice, identical
-from gemvbench.ladder import Specialization
+from gemvbench.outcome import Specialization
 from gemvbench.plan import TWIN
 from gemvbench.result import Result
 from gemvbench.results import Summary
@@ -251,7 +251,7 @@ def _common_arms(a: Summary, b: Summary, case: str) -> list[str]:
 
 def _with_twin(view: CaseView, results: dict[str, Result], reference: str) -> list[str]:
     """The reference, and its twin where it has one: a second measurement for free."""
-    twin = reference == view.header.baseline and _is_sound(view, results[TWIN])
+    twin = reference == view.baseline and _is_sound(view, results[TWIN])
     return [reference, TWIN] if twin else [reference]
 
 
@@ -288,7 +288,7 @@ def _rank(views: tuple[CaseView, CaseView], one: Choice, other: Choice) -> int:
     if isinstance(one.outcome, Specialization) and one.outcome.family == "frozen":
         return 0
     labels = (one.label, other.label)
-    if labels == tuple(view.header.baseline for view in views):
+    if labels == tuple(view.baseline for view in views):
         return 1
     return 2 if one.label == other.label else 3
 

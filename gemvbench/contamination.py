@@ -46,12 +46,15 @@ def find_contamination(run: Run, views: Mapping[str, CaseView]) -> Contamination
     by_arm: dict[str, list[Sample]] = defaultdict(list)
     for line in lines:
         by_arm[line.arm].append(line.sample)
-    baseline = by_arm.pop(run.header.baseline, [])
-    if not baseline or len(by_arm) != 1:
+    if len(by_arm) != 2:
         return None
-    ((arm, own),) = by_arm.items()
-    view = views[baseline[0].case]
-    one, other = _against_roof(view, arm, own), _against_roof(view, run.header.baseline, baseline)
+    view = views[lines[0].sample.case]
+    arm = next((label for label in view.contestants if label in by_arm), "")
+    against = view.opponent(arm)
+    if not arm or against not in by_arm:
+        return None
+    one = _against_roof(view, arm, by_arm[arm])
+    other = _against_roof(view, against, by_arm[against])
     if one is None or other is None:
         return None
     together, alone = one[0].estimate - other[0].estimate, one[1] - other[1]

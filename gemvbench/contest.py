@@ -12,12 +12,13 @@ from gemvbench.arm import Arm
 from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
 from gemvbench.cases import Case, Single, verified_as
+from gemvbench.checkout import Commit
 from gemvbench.device import DeviceInfo, find_device
 from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, launches_job, make_job, rows1_sibling
-from gemvbench.ladder import Declined
 from gemvbench.messages import AnyLayout, Job, KernelJob
+from gemvbench.outcome import Declined
 from gemvbench.plan import TWIN, launches_label
 from gemvbench.token_case import Token
 from gemvbench.token_plan import plan_memory
@@ -34,6 +35,8 @@ class Entrant:
     label: str
     attention: Arm | None = None
     """What attends in its token, where that has attention."""
+    against: str = ""
+    """Label of its own baseline, where that is not the baseline of all."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,30 @@ class Contest:
     def labels(self) -> tuple[str, ...]:
         return tuple(job.arm for job in self.jobs)
 
+    def opponent(self, label: str) -> str:
+        """The arm that one is compared with."""
+        own = {choice.label: choice.against for choice in self.choices}
+        return own.get(label) or self.baseline
+
+    def baselines(self) -> set[str]:
+        """Every arm that something is compared with."""
+        return {self.baseline, *(choice.against for choice in self.choices)} - {""}
+
     def without(self, label: str) -> Contest:
-        """The contest without an arm that failed; the twin goes with its baseline."""
+        """The contest without an arm that failed.
+
+        The twin goes with its baseline. Where each arm has a baseline of its own, an arm goes with
+        that, a baseline that nothing is left to compare with goes too, and the others go on.
+        """
+        pairs = {c.label: c.against for c in self.choices if c.against}
         gone = {label, TWIN} if label == self.baseline else {label}
+        gone |= {arm for arm, against in pairs.items() if against == label}
+        left = [pairs[arm] for arm in self.labels if arm in pairs and arm not in gone]
+        gone |= set(pairs.values()) - {self.baseline, *left}
+        moved = bool(left) and label == self.baseline
         return replace(
             self,
+            baseline=left[0] if moved else self.baseline,
             jobs=tuple(job for job in self.jobs if job.arm not in gone),
             probes=tuple(job for job in self.probes if job.arm not in gone),
         )
@@ -108,6 +130,31 @@ def make_entrants(
     return tuple(entrants.values())
 
 
+def pair_with_revision(entrants: Sequence[Entrant], commit: Commit) -> tuple[Entrant, ...]:
+    """Each arm behind itself as it stood in a commit, which is its baseline.
+
+    Raises:
+        UserError: an arm without a kernel in the checkout, or one that names this revision.
+    """
+    pairs: dict[str, Entrant] = {}
+    for entrant in entrants:
+        arm = entrant.arm
+        if not arm.has_revisions:
+            raise UserError(
+                f"Arm {arm.full_name} has no kernel in the checkout, so it cannot be compared with "
+                f"itself at {commit.name}; leave it out."
+            )
+        old = msgspec.structs.replace(arm, revision=commit.name, commit=commit.hash)
+        label = entrant.label.removesuffix(arm.label) + old.label
+        if label == entrant.label:
+            raise UserError(f"Arm {arm.full_name} is at {commit.name} itself; leave @... out.")
+        attends = entrant.attention
+        attention = None if attends is None else attends.at_revision_of(old)
+        pairs[label] = Entrant(old, entrant.device, label, attention)
+        pairs[entrant.label] = replace(entrant, against=label)
+    return tuple(pairs.values())
+
+
 def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contest:
     """Specialise every arm for a case; where it does not fit the device, all decline."""
     try:
@@ -117,7 +164,7 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
     choices, jobs, siblings = [], [], []
     for entrant in entrants:
         choice, job = choose(entrant.arm, entrant.label, case, entrant.device, entrant.attention)
-        choices.append(choice)
+        choices.append(msgspec.structs.replace(choice, against=entrant.against))
         if job is None:
             continue
         jobs.append(job)
@@ -186,6 +233,7 @@ def _declined_contest(case: Case, entrants: Sequence[Entrant], reason: str) -> C
             device=entrant.device.id,
             case=case.id,
             outcome=Declined(entrant.arm.name, "the case does not fit the device"),
+            against=entrant.against,
         )
         for entrant in entrants
     )

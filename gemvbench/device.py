@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.suggest import nearest
+from gemvbench.tuning import Tuning
 
 _EXTRAS = {"pocl": "cpu", "intel": "intel", "cuda": "cuda"}
 
@@ -22,8 +24,8 @@ def find_device(devices: Mapping[str, DeviceInfo], wanted: str) -> DeviceInfo:
     extra = _EXTRAS.get(wanted.rstrip("0123456789"))
     hint = f" `pip install 'gemvbench[{extra}]'` brings it." if extra else ""
     raise UserError(
-        f"There is no device {wanted!r} here. Found: {', '.join(devices) or 'none'}; "
-        f"`gemvbench devices` describes them.{hint}"
+        f"There is no device {wanted!r} here{nearest(wanted, devices)} Found: "
+        f"{', '.join(devices) or 'none'}; `gemvbench devices` describes them.{hint}"
     )
 
 
@@ -59,6 +61,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     pci: str | None = None
     architecture: str | None = None
     notes: tuple[str, ...] = ()
+    tuning: Tuning = Tuning()
+    """What the parent found of tuned arms; a back end leaves it empty."""
 
     @property
     def is_cpu(self) -> bool:

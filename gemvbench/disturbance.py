@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,8 +23,14 @@ def drift(samples: Sequence[Sample], baseline: str) -> float:
     return max(seconds) / min(seconds) if len(seconds) > 1 else 1.0
 
 
-def slot_effect(samples: Sequence[Sample]) -> float:
-    """Slowest over fastest slot of a pass, arms and passes taken out, as a ratio.
+def slot_effect(means: Mapping[int, float]) -> float:
+    """Slowest over fastest slot of a pass, by `slot_means`, as a ratio."""
+    slots = means.values()
+    return math.exp(max(slots) - min(slots)) if len(slots) > 1 else 1.0
+
+
+def slot_means(samples: Sequence[Sample]) -> dict[int, float]:
+    """By slot: its mean log time, arms and passes taken out.
 
     Each arm's mean log and each pass's mean residual are subtracted; orders are balanced, so
     what is left by slot is the slot's.
@@ -44,8 +50,7 @@ def slot_effect(samples: Sequence[Sample]) -> float:
     by_slot: dict[int, list[float]] = defaultdict(list)
     for (block, pass_, slot), value in rest.items():
         by_slot[slot].append(value - level[block, pass_])
-    slots = [statistics.fmean(values) for values in by_slot.values()]
-    return math.exp(max(slots) - min(slots)) if len(slots) > 1 else 1.0
+    return {slot: statistics.fmean(values) for slot, values in sorted(by_slot.items())}
 
 
 def slow_mode(samples: Sequence[Sample]) -> tuple[int, float]:

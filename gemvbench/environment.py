@@ -19,6 +19,10 @@ _PACKAGES = (
     "cuda-bindings",
     "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12",
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "torch",
+    "pyclblast",
 )
 
 

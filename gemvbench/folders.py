@@ -1,4 +1,4 @@
-"""Where this program keeps files of its own: records, and compiled kernels."""
+"""Where this program keeps files of its own: records, tuning tables and compiled kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ HOME = "GEMVBENCH_HOME"
 
 def records_folder() -> Path:
     return _folder("data") / "runs"
+
+
+def tables_folder() -> Path:
+    """Tuning tables that `gemvbench tune` made here."""
+    return _folder("data") / "tuning"
 
 
 def binaries_folder() -> Path:

@@ -11,8 +11,7 @@ from gemvbench.arm import Arm
 from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
-from gemvbench.dispatch import specialize
-from gemvbench.ladder import Declined, HostArm, LibraryArm, Outcome, Specialization
+from gemvbench.dispatch import resolve, specialize
 from gemvbench.messages import (
     AttentionJob,
     DeviceJob,
@@ -22,6 +21,7 @@ from gemvbench.messages import (
     LibraryJob,
     TokenJob,
 )
+from gemvbench.outcome import Declined, HostArm, LibraryArm, Outcome, Specialization
 from gemvbench.source import assemble, kernel_text
 from gemvbench.stages import Ranges
 from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
@@ -38,6 +38,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     case: str
     outcome: Chosen
+    against: str = ""
+    """Label of the arm that it is compared with; "" for the baseline of the run."""
     source: str = ""
     """Digest of the kernel text, entry and geometry; "" where nothing is built."""
 
@@ -151,7 +153,14 @@ def _attention_job(
 
 def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:
     if isinstance(outcome, LibraryArm):
-        return LibraryJob(arm=label, device=device.id, library=outcome.library, w=outcome.w)
+        return LibraryJob(
+            arm=label,
+            device=device.id,
+            library=outcome.library,
+            w=outcome.w,
+            y=outcome.y,
+            accumulate=outcome.accumulate,
+        )
     return KernelJob(
         arm=label,
         device=device.id,
@@ -181,6 +190,7 @@ def launches_job(case: Token, device: DeviceInfo, label: str) -> TokenJob:
 
 def rows1_sibling(arm: Arm, case: Gemv, device: DeviceInfo) -> KernelJob | None:
     """The same arm with one row per workgroup, where it has more: outputs must be identical."""
+    arm = resolve(arm, case, device)
     if arm.family != "row" or arm.value("rows") == 1:
         return None
     job = make_job(specialize(arm.replace_axis("rows", 1), case, device), "rows1", device)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gemvbench.ladder import BULK, BULK_ROWS
+from gemvbench.hopper_ladder import BULK, BULK_ROWS
 
 _LAYER = np.dtype(
     [("w", "u8"), ("x", "u8"), ("y", "u8"), ("k", "u4"), ("n", "u4"), ("first", "u4"), ("", "u4")]

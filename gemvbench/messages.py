@@ -7,6 +7,7 @@ back as they happen, so that what was measured survives whatever ends the worker
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from gemvbench.stages import Call, Ranges, Stage
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An arm to build: the whole kernel text, its entry and its geometry."""
 
+    y: ClassVar[str] = "f32"
     arm: str
     device: str
     text: str
@@ -52,6 +54,8 @@ class LibraryJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     library: str
     w: str
     """Type of the operands."""
+    y: str = "f32"
+    """Type in which it stores y, from the start of the output on."""
     workgroups: int = 1
     workgroup_size: int = 1
     accumulate: int = 32
@@ -297,7 +301,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     @property
     def is_usable(self) -> bool:
         """Whether the difference of the legs is a time: noise can turn it negative."""
-        return math.isfinite(self.seconds) and self.seconds > 0
+        return 0 < self.seconds < math.inf
 
     @property
     def kernel_seconds(self) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gemvbench.errors import UserError
+from gemvbench.suggest import nearest
 
 _CATALOGUE = Path(__file__).parent / "models.toml"
 
@@ -170,9 +170,7 @@ def find_model(name: str) -> Model:
     models = catalogue()
     if name.lower() in models:
         return models[name.lower()]
-    near = difflib.get_close_matches(name.lower(), models, n=1)
-    hint = f"; did you mean {near[0]}?" if near else "."
     raise UserError(
-        f"There is no model {name!r} in the catalogue{hint} Known are {', '.join(models)}; "
-        "any shape can be given with --shape KxN."
+        f"There is no model {name!r} in the catalogue{nearest(name.lower(), models)} Known are "
+        f"{', '.join(models)}; any shape can be given with --shape KxN."
     )

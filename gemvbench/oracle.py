@@ -28,6 +28,10 @@ SAMPLED_ROWS = 64
 _PIECE = 1 << 22
 
 ROUNDOFF = {32: 2.0**-24, 16: 2.0**-11}
+STORED = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}
+"""Relative error of storing y in a type, by rounding to nearest; of FP32 the sums' own."""
+_SMALLEST = 2.0**-25
+"""Absolute error of storing a subnormal FP16."""
 BOUND = 6.0
 
 
@@ -160,7 +164,13 @@ def random_reference(case: Gemv, seed: int) -> RandomReference:
     return RandomReference(rows, y, bound, sampled)
 
 
-def check_exact(name: str, y: NDArray[np.float32], sums: NDArray[np.int64]) -> Check:
+def stored(sums: NDArray[np.int64], dtype: str) -> NDArray[Any]:
+    """Exact sums as an arm has them that stores y in a type: rounded once, to nearest."""
+    exact = sums.astype(np.float32)  # below 2**24
+    return sums if dtype == "f32" else exact.astype(inputs.DTYPES[dtype]).astype(np.float32)
+
+
+def check_exact(name: str, y: NDArray[np.float32], sums: NDArray[Any]) -> Check:
     """Equality over all rows; the detail names the first wrong one, and whether it is an end."""
     wrong = np.flatnonzero(~(y == sums))
     return _verdict(name, wrong, len(y), y, sums)
@@ -175,10 +185,13 @@ def check_extra(y: NDArray[np.float32], rows: NDArray[np.int64], sums: NDArray[n
     return _verdict("extra rows", np.flatnonzero(bad), len(y), y, expected)
 
 
-def check_random(y: NDArray[np.float32], reference: RandomReference, accumulate: int) -> Check:
-    scale = ROUNDOFF[accumulate] / ROUNDOFF[32]
+def check_random(
+    y: NDArray[np.float32], reference: RandomReference, accumulate: int, dtype: str = "f32"
+) -> Check:
+    """Against float64, by the bound of the sums and what storing y in `dtype` costs."""
+    bound = reference.bound * ROUNDOFF[accumulate] / ROUNDOFF[32]
     picked = y[reference.rows]
-    bad = ~(np.abs(picked - reference.y) <= reference.bound * scale)
+    bad = ~(np.abs(picked - reference.y) <= bound + _rounding(reference.y, bound, dtype))
     expected = np.full(len(y), np.nan)
     expected[reference.rows] = reference.y
     check = _verdict("random", reference.rows[bad], len(y), y, expected)
@@ -192,14 +205,22 @@ def check_all_rows(
     frozen: NDArray[np.float32],
     reference: RandomReference,
     accumulate: int,
+    dtype: str = "f32",
 ) -> Check:
     """Every row against the frozen kernel's, which float64 has confirmed in the sampled ones.
 
     Both may be off by their bound; norms of unsampled rows are near those of sampled ones.
     """
     slack = 3 * reference.bound.max() * ROUNDOFF[accumulate] / ROUNDOFF[32]
-    wrong = np.flatnonzero(~(np.abs(y.astype(np.float64) - frozen) <= slack))
+    allowed = slack + _rounding(frozen, slack, dtype)
+    wrong = np.flatnonzero(~(np.abs(y.astype(np.float64) - frozen) <= allowed))
     return _verdict("random, all rows", wrong, len(y), y, frozen)
+
+
+def _rounding(y: NDArray[Any], bound: NDArray[np.float64] | float, dtype: str) -> NDArray[Any]:
+    """How far y may move when it is stored in a type."""
+    rounded: NDArray[Any] = STORED[dtype] * (np.abs(y) + bound)
+    return rounded + (_SMALLEST if dtype == "f16" else 0.0)
 
 
 def digest(y: NDArray[Any]) -> str:

@@ -45,7 +45,7 @@ def read_record(path: Path) -> Run:
     Raises:
         UserError: no such file, another schema, no header, or one that no run writes.
     """
-    raw = _read_lines(path)
+    raw = read_lines(path)
     if raw:
         _check_schema(path, raw[0])
     decoder = msgspec.json.Decoder(Line)
@@ -79,7 +79,8 @@ def read_record(path: Path) -> Run:
     )
 
 
-def _read_lines(path: Path) -> list[bytes]:
+def read_lines(path: Path) -> list[bytes]:
+    """The lines of a file, unpacked where it is packed; UserError where it cannot be read."""
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).splitlines()
@@ -140,8 +141,12 @@ def _token_problem(header: Header) -> str:
 def _case_problem(header: Header, case: Case) -> str:
     choices = [choice for choice in header.choices if choice.case == case.id]
     labels = [choice.label for choice in choices]
-    if labels[:1] != [header.baseline]:
+    against = {choice.against for choice in choices} - {""}
+    own = [header.baseline, *(choice.against for choice in choices[1:2])]
+    if not labels or labels[0] not in own:
         return f"the first arm of {case.id} is not its baseline {header.baseline!r}"
+    if against - set(labels):
+        return f"{case.id} does not have the arm {min(against - set(labels))!r} to compare with"
     if len({*labels, TWIN}) <= len(labels):
         return f"{case.id} has two arms of one name"
     strange = {choice.device for choice in choices} - {device.id for device in header.devices}

@@ -7,10 +7,9 @@ Charged line for each death, and Ended. Reports are made from a record alone.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +17,7 @@ from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.folders import records_folder
 from gemvbench.jobs import Choice
+from gemvbench.line_file import LineFile
 from gemvbench.messages import (
     BlockDone,
     Calibrated,
@@ -41,8 +41,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     looks: tuple[int, ...] = (6,)
     """Numbers of blocks after which the run may stop; the last is the most it takes."""
     confidence: float = 0.99
+    family: int | None = None
+    """Comparisons whose intervals hold together, where not those of each case by itself."""
     min_effect: float = 0.01
     budget: float | None = None
+    sheds: bool = False
+    """Whether cases are left out, the last first, until the others fit the budget."""
     quick: bool = False
     lengths: tuple[int, int] | None = None
     """(short, long) numbers of tokens of `decode`; None where they are chosen by time."""
@@ -78,6 +82,28 @@ class Isolated(msgspec.Struct, frozen=True, kw_only=True):
     """Arms that it is faster than, by the interval of their pair."""
 
 
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm on a case that a gate does not compare, with the reason."""
+
+    case: str
+    arm: str
+    device: str
+    reason: str
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate compares: the working tree with a commit. Commits are whole hashes."""
+
+    base: str
+    base_name: str
+    """As the user wrote it."""
+    head: str
+    dirty: bool
+    """Whether the tree had changes beyond `head`; they are what was measured."""
+    left_out: tuple[LeftOut, ...] = ()
+    fail_on_undecided: bool = False
+
+
 class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What was run, on what, by what: the part of a record that does not depend on luck."""
 
@@ -97,6 +123,7 @@ class Header(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     notes: tuple[str, ...] = ()
     isolated: tuple[Isolated, ...] = ()
     """Of a decode: what it is to confirm."""
+    gate: Gate | None = None
 
 
 class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -106,6 +133,12 @@ class Charged(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     case: str
     arm: str
     reason: str
+
+
+class Shed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A case that was verified and not measured, as the budget could not hold it too."""
+
+    case: str
 
 
 class Alone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -141,6 +174,7 @@ Line = (
     | Sample
     | BlockDone
     | Charged
+    | Shed
     | Alone
     | PoolRead
     | Ended
@@ -165,20 +199,12 @@ class Recorder:
     def __init__(self, header: Header, path: Path | None) -> None:
         self.header, self.path = header, path
         self._lines: list[Line] = []
-        self._encoder = msgspec.json.Encoder()
-        self._file: IO[bytes] | None = None
-        self._kept = path is not None
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("xb")
-            except OSError as error:
-                self._give_up(error)
-        self._write(header)
+        self._file = LineFile(path)
+        self._file.write(header)
 
     def add(self, line: Line) -> None:
         self._lines.append(line)
-        self._write(line)
+        self._file.write(line)
 
     def run(self) -> Run:
         return Run(header=self.header, lines=tuple(self._lines))
@@ -186,29 +212,10 @@ class Recorder:
     @property
     def is_kept(self) -> bool:
         """Whether every line so far is in the file."""
-        return self._kept
+        return self._file.is_whole
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _write(self, line: Line) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.write(self._encoder.encode(line) + b"\n")
-            self._file.flush()
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self._file, self._kept = None, False
-        print(
-            f"gemvbench: the record {self.path} cannot be written ({error.strerror}). The run "
-            "goes on and its result is printed at the end; free space or name another place "
-            "with --record to keep the samples too.",
-            file=sys.stderr,
-        )
+        self._file.close()
 
 
 def default_path(command: str) -> Path:

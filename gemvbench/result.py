@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gemvbench.jobs import Choice
-from gemvbench.ladder import HostArm, LibraryArm, Specialization
+from gemvbench.outcome import HostArm, LibraryArm, Specialization
 from gemvbench.token_arm import DeviceOutcome, TokenArm
 
 

@@ -64,7 +64,7 @@ def summarise(run: Run) -> Summary:
     best = [find_best(view, by_case[case]) for case, view in views.items()]
     roofs = [roof for view in views.values() for roof in view.roofs()]
     twins = [r for of in _deciding(run, by_case) for r in of if r.arm == TWIN and r.ci is not None]
-    floors = [math.log(r.ci[1] / r.ci[0]) / 2 for r in twins if r.ci and r.ci[0] > 0]
+    floors = [floor for twin in twins if (floor := noise_floor(twin)) is not None]
     effects = [
         r.min_detectable_effect
         for of_case in _deciding(run, by_case)
@@ -91,6 +91,11 @@ def summarise(run: Run) -> Summary:
         ended=ended.reason,
         smallest_budget=ended.smallest_budget,
     )
+
+
+def noise_floor(twin: Result) -> float | None:
+    """Half the width of the twin's interval, as a log; None where it is unbounded."""
+    return math.log(twin.ci[1] / twin.ci[0]) / 2 if twin.ci and twin.ci[0] > 0 else None
 
 
 def all_decided(summary: Summary) -> bool:

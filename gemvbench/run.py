@@ -33,7 +33,7 @@ from gemvbench.messages import (
 from gemvbench.plan import TWIN
 from gemvbench.planner import Planner
 from gemvbench.process import WorkerDiedError, converse
-from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings
+from gemvbench.record import Alone, Charged, Ended, Recorder, Run, Settings, Shed
 from gemvbench.results import all_decided, summarise
 from gemvbench.stats import MIN_BLOCKS
 from gemvbench.token_case import Token
@@ -70,13 +70,21 @@ class Conductor:
     def __post_init__(self) -> None:
         self._planner = Planner(self.settings, self.devices)
 
-    def compare(self, contests: Sequence[Contest]) -> Run:
-        """Everything an A/B comparison needs; what was measured is kept whatever happens."""
+    def compare(self, contests: Sequence[Contest], earlier: Run | None = None) -> Run:
+        """Everything an A/B comparison needs; what was measured is kept whatever happens.
+
+        With an `earlier` run of the same arms and more, on the same devices, its verification and
+        calibration serve again.
+        """
         budget = Budget(self.settings.budget)
         reason = "an error"
         try:
-            ready = [contest.with_twin() for contest in self.verify(contests)]
-            ready = self.calibrate([c for c in ready if c.can_be_compared()])
+            if earlier is None:
+                ready = [contest.with_twin() for contest in self.verify(contests)]
+                ready = self.calibrate([c for c in ready if c.can_be_compared()])
+            else:
+                ready = [contest.with_twin() for contest in contests]
+                self.take_over(ready, earlier)
             ready = [c for c in ready if c.can_be_compared()]
             reason = self.measure(ready, budget)
             if reason == "complete":
@@ -118,6 +126,21 @@ class Conductor:
             left = [contest for contest in left if contest.can_be_compared()]
         return left
 
+    def take_over(self, contests: Sequence[Contest], earlier: Run) -> None:
+        """What an earlier run found of these arms, as if it had been found now."""
+        arms = {(contest.case.id, label) for contest in contests for label in contest.labels}
+        candidates = [job for device in self.devices for job in roof_jobs(device)]
+        for line in earlier.lines:
+            if isinstance(line, RoofMeasured):
+                self._planner.keep_fastest(line, candidates)
+            elif not isinstance(line, Verified | Calibrated) or (line.case, line.arm) not in arms:
+                continue
+            elif isinstance(line, Verified):
+                self._planner.digests[line.case, line.arm] = line.digest
+            else:
+                self._planner.seconds[line.case, line.arm] = line.seconds
+            self.recorder.add(line)
+
     def measure(self, contests: list[Contest], budget: Budget) -> str:
         """Blocks until all arms are decided or no look is left; returns why it ended.
 
@@ -125,7 +148,11 @@ class Conductor:
         budget, by what calibration took.
         """
         if contests and budget.seconds is not None:
-            needed = MIN_BLOCKS * self._planner.block_seconds(contests)
+            fewest = min(MIN_BLOCKS, self.settings.looks[-1])
+            needed = fewest * self._planner.block_seconds(contests)
+            while self.settings.sheds and len(contests) > 1 and not budget.holds(needed):
+                self.recorder.add(Shed(case=contests.pop().case.id))
+                needed = fewest * self._planner.block_seconds(contests)
             if not budget.holds(needed):
                 self._smallest_budget = round_up(budget.spent() + _MARGIN * needed)
                 return TOO_SMALL
@@ -145,12 +172,13 @@ class Conductor:
             for contest in contests
             if all(self._planner.has_roof(job.device) for job in contest.jobs)
             for job in contest.jobs
-            if job.arm not in (contest.baseline, TWIN)
+            if job.arm not in {*contest.baselines(), TWIN}
         ]
         if self.settings.quick or not candidates:
             return
         contest, drawn = random.Random(f"alone {self.settings.seed}").choice(candidates)
-        requests = {arm: self._planner.alone(contest, arm) for arm in (drawn, contest.baseline)}
+        pair = (drawn, contest.opponent(drawn))
+        requests = {arm: self._planner.alone(contest, arm) for arm in pair}
         if not budget.holds(self._planner.block_seconds([contest]) * len(requests)):
             return
         self.progress.stage("alone", len(requests))

@@ -18,9 +18,9 @@ from gemvbench.case import Gemv
 from gemvbench.clocks import EVENT_CLOCK, measured_clocks
 from gemvbench.errors import Exit
 from gemvbench.jobs import Choice
-from gemvbench.ladder import Specialization
 from gemvbench.logs import Logs
 from gemvbench.messages import Failed, RoofMeasured
+from gemvbench.outcome import Specialization
 from gemvbench.plan import TWIN, doubled, plan_layout
 from gemvbench.record import Charged, PoolRead, Run
 from gemvbench.result import Result

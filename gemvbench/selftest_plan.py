@@ -13,8 +13,9 @@ from gemvbench.contest import Contest, Entrant, make_contest
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.jobs import roof_jobs
-from gemvbench.ladder import Declined, Specialization, extra_rows, recommend, specialize
+from gemvbench.ladder import extra_rows, rule_arm, specialize
 from gemvbench.messages import Block, CaseBlock, KernelJob, Layout, RoofMeasured
+from gemvbench.outcome import Declined, Specialization
 from gemvbench.plan import doubled, draw_padding, plan_lengths, plan_slots
 from gemvbench.stats import LOOKS, MIN_BLOCKS
 
@@ -58,23 +59,23 @@ def _gpu_shape(device: DeviceInfo) -> tuple[int, int]:
 
 
 def waves(case: Gemv, device: DeviceInfo) -> float:
-    """How many times the workgroups of the recommended arm fill a GPU."""
+    """How many times the workgroups of the arm by rule fill a GPU."""
     return case.n / _wave(case, device)
 
 
 def _wave(case: Gemv, device: DeviceInfo) -> int:
-    built = specialize(recommend(case, device), case, device)
+    built = specialize(rule_arm(case, device), case, device)
     size = built.workgroup_size if isinstance(built, Specialization) else 1
     return device.compute_units * max(1, _RESIDENT // size)
 
 
 def selftest_contest(case: Gemv, device: DeviceInfo) -> Contest:
-    """The recommended arm against itself under other names and against itself with extra rows.
+    """The arm by rule against itself under other names and against itself with extra rows.
 
     Raises:
         UserError: the case is too small for the smallest effect, or does not fit the device.
     """
-    arm = recommend(case, device)
+    arm = rule_arm(case, device)
     planted = [arm.replace_axis("extra", extra) for extra in PLANTED]
     named = [(arm, arm.label), *((arm, label) for label in SAME)]
     named += [(each, each.label) for each in planted]

@@ -82,6 +82,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     level: float
     looks: tuple[int, ...]
     min_effect: float
+    least: int = 0
+    """Blocks before which there is no verdict, where the first look is later than MIN_BLOCKS."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +108,8 @@ def judge(arm: Array, base: Array, twin: Array | None, rule: Rule) -> Judgement:
     pairs = int(np.isfinite(every).sum())
     interval = t_interval(block_effects(clean), rule.level)
     verdict, reason = decide(interval, rule.min_effect)
+    if len(rows) < rule.least:
+        verdict, reason = "UNDECIDED", f"{len(rows)} of the {rule.least} that the first look takes"
     if verdict in ("FASTER", "SLOWER", "SAME") and modes_differ(arm, bases):
         verdict = "UNDECIDED"
         reason = MODES

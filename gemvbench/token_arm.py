@@ -11,8 +11,8 @@ from gemvbench.arm import AUTO, Arm
 from gemvbench.attention_case import Attention
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import resolve, specialize
-from gemvbench.ladder import Declined, HostArm, LibraryArm, Specialization
 from gemvbench.models import ATTENTION
+from gemvbench.outcome import Declined, HostArm, LibraryArm, Specialization
 from gemvbench.stages import Call
 from gemvbench.token_case import Token
 

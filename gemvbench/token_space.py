@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemvbench import oracle
 from gemvbench.attention_case import Attention
@@ -146,9 +147,11 @@ class _Runner(ABC):
         """Of the last output of each class; where it has several, as one if they are equal."""
         found: dict[int, dict[str, None]] = {}
         for place, chunk in sorted(self._touched):
-            y = self._space.shelves[place][chunk].output()
-            found.setdefault(place, {})[oracle.digest(y)] = None
+            found.setdefault(place, {})[oracle.digest(self._output(place, chunk))] = None
         return " ".join("|".join(found[place]) for place in sorted(found))
+
+    def _output(self, place: int, chunk: int) -> NDArray[np.float32]:
+        return self._space.shelves[place][chunk].output()
 
     def _launches(self, tokens: list[int]) -> list[Launch]:
         self._touched = {
@@ -180,6 +183,12 @@ class TokenRunner(_Runner):
     def _make_token(self, token: int) -> list[Launch]:
         places = self._space.places(token)
         return [x for at in places for x in self._layer(token, *at)]
+
+    def _output(self, place: int, chunk: int) -> NDArray[np.float32]:
+        space = self._space.shelves[place][chunk]
+        if isinstance(space, Workspace):
+            return space.output(dtype=self._job.layers[place].y)
+        return space.output()
 
     def _layer(self, token: int, place: int, chunk: int, turn: int) -> list[Launch]:
         space = self._space.shelves[place][chunk]

@@ -56,6 +56,11 @@ class _Subject:
         return 32 if self.host is not None else _on_device(self.job).accumulate
 
     @property
+    def dtype(self) -> str:
+        """How it stores y."""
+        return "f32" if self.host is not None else _on_device(self.job).y
+
+    @property
     def extra(self) -> int:
         return 0 if self.host is not None else _on_device(self.job).extra
 
@@ -127,7 +132,8 @@ class Verifier:
             yield self._doing("exact check", subject.job.arm)
             for pattern in patterns:
                 y = self._compute(subject, pattern.values(self.case, self.request.seed), "small")
-                subject.checks.append(oracle.check_exact(pattern.name, y, self._sums[pattern]))
+                sums = oracle.stored(self._sums[pattern], subject.dtype)
+                subject.checks.append(oracle.check_exact(pattern.name, y, sums))
                 if subject.extra:
                     subject.checks.append(self._check_extra(subject.extra, pattern))
             self._refill_after(subject, "small")
@@ -166,14 +172,14 @@ class Verifier:
         for subject in subjects:
             yield self._doing("random check", subject.job.arm)
             y = self._compute(subject, x, "random")
-            subject.checks.append(oracle.check_random(y, reference, subject.accumulate))
+            kind = subject.accumulate, subject.dtype
+            subject.checks.append(oracle.check_random(y, reference, *kind))
             if frozen is not None:
-                subject.checks.append(
-                    oracle.check_all_rows(y, frozen, reference, subject.accumulate)
-                )
+                subject.checks.append(oracle.check_all_rows(y, frozen, reference, *kind))
+            where = subject.extra, subject.dtype
             if subject.host is None:
-                subject.digest = oracle.digest(self.space.output(subject.extra))
-            if subject.host is None and not self.space.output_guard_intact(subject.extra):
+                subject.digest = oracle.digest(self.space.output(*where))
+            if subject.host is None and not self.space.output_guard_intact(*where):
                 subject.checks.append(
                     Check("bounds", False, "memory behind the last row was written")
                 )
@@ -212,7 +218,7 @@ class Verifier:
         self.space.set_x(x)
         self.space.poison_output()
         self.backend.run(self.space.launches(subject.kernel, _on_device(subject.job), 1))
-        return self.space.output()
+        return self.space.output(dtype=subject.dtype)
 
     def _check_extra(self, extra: int, pattern: oracle.XPattern) -> Check:
         """The scratch rows that the arm has just written: a planted effect is what it says."""

@@ -84,15 +84,16 @@ class Workspace:
     def poison_output(self) -> None:
         self.backend.fill(self._y, POISON, self._y_bytes)
 
-    def output(self, extra: int = 0) -> NDArray[np.float32]:
-        """y, with the first `extra` scratch rows behind it."""
-        return self.backend.download(self._y, np.float32, self.case.n + extra)
+    def output(self, extra: int = 0, dtype: str = "f32") -> NDArray[np.float32]:
+        """y as FP32, with the first `extra` scratch rows behind it; in memory it is a `dtype`."""
+        stored = self.backend.download(self._y, inputs.DTYPES[dtype], self.case.n + extra)
+        return stored.astype(np.float32, copy=False)
 
-    def output_guard_intact(self, extra: int = 0) -> bool:
+    def output_guard_intact(self, extra: int = 0, dtype: str = "f32") -> bool:
         """Whether nothing was written behind the last row, or the last of `extra` more."""
-        start = 4 * (self.case.n + extra)
-        guard = self.backend.download(self._y, np.uint32, (self._y_bytes - start) // 4, start)
-        return bool((guard == POISON).all())
+        start = ITEM_BYTES[dtype] * (self.case.n + extra)
+        guard = self.backend.download(self._y, np.uint16, (self._y_bytes - start) // 2, start)
+        return bool((guard == POISON & 0xFFFF).all())
 
     def launches(self, kernel: Kernel, job: DeviceJob, calls: int) -> list[Launch]:
         """`calls` launches on rotating weights, going on where the last ones ended."""
@@ -186,7 +187,7 @@ class KernelRunner:
         return make_leg(calls, self._space.backend.time(launches))
 
     def output_digest(self) -> str | None:
-        return oracle.digest(self._space.output(self._job.extra))
+        return oracle.digest(self._space.output(self._job.extra, self._job.y))
 
     def state(self) -> GpuState | None:
         return self._space.backend.state()

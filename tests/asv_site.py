@@ -89,18 +89,28 @@ def discovered(names: str) -> list[dict[str, Any]]:
     return [benchmark for benchmark in found if re.search(names, benchmark["name"])]
 
 
-def write_results(folder: Path, hashes: list[str], names: str, value: Value) -> Path:
-    """Results of the benchmarks that match, at every commit; returns their folder."""
+def save_benchmarks(folder: Path, names: str) -> list[dict[str, Any]]:
+    """The benchmarks that match into a repository's results, as asv lists them when it runs."""
     from asv.benchmarks import Benchmarks
     from asv.config import Config
-    from asv.machine import Machine
-    from asv.results import Results
-    from asv.runner import BenchmarkResult
 
     conf = Config.load(str(folder / "asv.conf.json"))
     conf.results_dir = str(folder / conf.results_dir)
     benchmarks = discovered(names)
     Benchmarks(conf, benchmarks).save()
+    return benchmarks
+
+
+def write_results(folder: Path, hashes: list[str], names: str, value: Value) -> Path:
+    """Results of the benchmarks that match, at every commit; returns their folder."""
+    from asv.config import Config
+    from asv.machine import Machine
+    from asv.results import Results
+    from asv.runner import BenchmarkResult
+
+    benchmarks = save_benchmarks(folder, names)
+    conf = Config.load(str(folder / "asv.conf.json"))
+    conf.results_dir = str(folder / conf.results_dir)
     machine = Machine()
     machine.__dict__.update(MACHINE)
     machine.save(conf.results_dir)

@@ -14,8 +14,8 @@ from gemvbench.attention_case import CACHE_TYPES, LAYOUTS, QUANTISED, Attention
 from gemvbench.attention_verify import AttentionVerifier
 from gemvbench.commands.attention import ALL_HEADS, ALL_RATIOS
 from gemvbench.jobs import choose
-from gemvbench.ladder import Declined
 from gemvbench.messages import AttentionJob, Failed, Verified, Verify
+from gemvbench.outcome import Declined
 
 FAMILIES = ("per_head", "gqa", "token_major", "splitkv")
 SEED = 5

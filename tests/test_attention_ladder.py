@@ -11,8 +11,8 @@ from gemvbench.arm import parse_arm
 from gemvbench.attention_case import MAX_CONTEXT, MAX_RANGES, Attention, row_bytes
 from gemvbench.dispatch import recommend, specialize
 from gemvbench.errors import UserError
-from gemvbench.ladder import Declined, Specialization
 from gemvbench.models import find_model
+from gemvbench.outcome import Declined, Specialization
 
 GPU = make_device(id="gpu0", kind="gpu", units=132)
 CPU = make_device(id="cpu0", kind="cpu", units=2)

@@ -60,7 +60,7 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
     ((*PACK2, "-o", "/nowhere/at/all"), 2, "there is no such folder"),
     ((*PACK2, "-o", "/tmp"), 2, "is a folder"),
     ((*AB, "--arm", "mine=absent.cl:entry"), 2, "absent.cl cannot be read"),
-    ((*AB, "--arm", "pack2@v0"), 2, "git has no kernels/opencl/gemv.cl"),
+    ((*AB, "--arm", "pack2@v0"), 2, "needs a git checkout"),
     (("sweep", "--pack", "0,x"), 2, "'packx'"),
     (("sweep", "--family", "nope"), 2, "--family 'nope' is unknown"),
     (("sweep", "--family", "cpu"), 2, "needs the axes to vary"),

@@ -17,8 +17,8 @@ from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, UserError
 from gemvbench.jobs import choose
-from gemvbench.ladder import Declined, LibraryArm
 from gemvbench.messages import LibraryJob
+from gemvbench.outcome import Declined, LibraryArm
 
 TYPES = {2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 
@@ -60,11 +60,31 @@ class StandIn:
         out[:m] = alpha._obj.value * product + beta._obj.value * out[:m]
         return 0
 
+    def gemv(
+        self, dtype: int, handle: int, trans: int, m: int, n: int, alpha: Any, a: int, lda: int,
+        stride_a: int, x: int, incx: int, stride_x: int, beta: Any, y: int, incy: int,
+        stride_y: int, batch: int,
+    ) -> int:  # fmt: skip
+        """Column-major A [m, n], transposed: y [n] = alpha A^T x + beta y."""
+        assert (handle, trans, incx, incy, batch) == (4711, 1, 1, 1, 1)
+        columns = view(a, TYPES[dtype], n * lda).reshape(n, lda)[:, :m]
+        out = view(y, np.float32, n)
+        product = columns.astype(np.float32) @ view(x, TYPES[dtype], m).astype(np.float32)
+        out[:] = alpha._obj.value * product + beta._obj.value * out
+        return 0
+
+    def cublasHSSgemvStridedBatched(self, *args: Any) -> int:  # noqa: N802
+        return self.gemv(2, *args)
+
+    def cublasTSSgemvStridedBatched(self, *args: Any) -> int:  # noqa: N802
+        return self.gemv(14, *args)
+
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     made = StandIn()
     monkeypatch.setattr(cublas, "load_cublas", lambda: made)
+    monkeypatch.setattr(cublas, "declare", lambda library, name, arguments: getattr(library, name))
     return made
 
 
@@ -72,15 +92,18 @@ def memory(array: Any) -> Any:
     return SimpleNamespace(ptr=array.ctypes.data, array=array)
 
 
+@pytest.mark.parametrize("kind", [cublas.CublasGemm, cublas.CublasGemv])
 @pytest.mark.parametrize(("name", "dtype"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
-def test_the_call_is_a_row_major_product(library: StandIn, name: str, dtype: Any) -> None:
+def test_the_call_is_a_row_major_product(
+    library: StandIn, name: str, dtype: Any, kind: type[cublas.CublasGemm | cublas.CublasGemv]
+) -> None:
     k, n, w_offset, x_offset = 24, 7, 16, 8
     draw = np.random.default_rng(1)
     w = np.concatenate([np.full(w_offset, np.nan), draw.integers(-3, 4, k * n)]).astype(dtype)
     x = np.concatenate([np.full(x_offset, np.nan), draw.integers(-3, 4, k)]).astype(dtype)
     y = np.full(n + 1, 99, np.float32)
     stream = SimpleNamespace(ptr=5)
-    product = cublas.CublasGemv(name, stream, memory(np.zeros(1)))
+    product = kind(name, stream, memory(np.zeros(1)))
     sizes = (np.uint32(k), np.uint32(n), np.uint64(w_offset), np.uint32(x_offset))
     product((1,), (1,), (memory(w), memory(x), memory(y), *sizes), shared_mem=0, stream=stream)
     rows = w[w_offset:].reshape(n, k).astype(np.float32)
@@ -91,20 +114,51 @@ def test_the_call_is_a_row_major_product(library: StandIn, name: str, dtype: Any
 
 def test_the_workspace_is_set_after_the_stream(library: StandIn) -> None:
     """The other way round the stream would take it away again."""
-    cublas.CublasGemv("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
+    cublas.CublasGemm("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
     assert library.calls == ["stream 5", f"workspace 6 {cublas.WORKSPACE_BYTES}"]
 
 
 def test_a_library_that_fails_says_where(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "cublasSetStream_v2", lambda *_: 7)
     with pytest.raises(CompileError, match="cublasSetStream_v2 failed with status 7"):
-        cublas.CublasGemv("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
+        cublas.CublasGemm("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
 
 
 def test_no_library_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublas, "load_cublas", lambda: None)
     with pytest.raises(CompileError, match="cuBLAS is not installed"):
+        cublas.CublasGemm("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
+
+
+def test_a_library_without_gemv_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old one: the GEMM goes on."""
+    old = SimpleNamespace(
+        **{name: lambda *_: 0 for name in ("cublasCreate_v2", "cublasSetStream_v2")},
+        cublasSetWorkspace_v2=lambda *_: 0,
+    )
+    monkeypatch.setattr(cublas, "load_cublas", lambda: old)
+    cublas.CublasGemm("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
+    with pytest.raises(CompileError, match="has no cublasHSSgemvStridedBatched"):
         cublas.CublasGemv("f16", SimpleNamespace(ptr=5), SimpleNamespace(ptr=6))
+
+
+def test_a_broken_library_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as installed, so that the arm fails with the reason, and nothing else does."""
+    import cuda.pathfinder
+
+    from gemvbench.backend import cuda_devices
+
+    def broken(name: str) -> Any:
+        raise RuntimeError(f"Failed to dlopen lib{name}")
+
+    monkeypatch.setattr(cuda.pathfinder, "load_nvidia_dynamic_lib", broken)
+    cublas.load_cublas.cache_clear()
+    try:
+        with pytest.raises(CompileError, match="installed and cannot be loaded: Failed to dlopen"):
+            cublas.load_cublas()
+        assert cuda_devices._has_cublas()
+    finally:
+        cublas.load_cublas.cache_clear()
 
 
 # What the ladder makes of it.

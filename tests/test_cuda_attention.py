@@ -12,7 +12,7 @@ from attention import FAMILIES, factors, pairwise
 from gemvbench.arm import parse_arm
 from gemvbench.attention_case import Attention
 from gemvbench.dispatch import specialize
-from gemvbench.ladder import Specialization
+from gemvbench.outcome import Specialization
 from gemvbench.source import kernel_text
 
 pytest.importorskip("cuda.bindings.nvrtc")

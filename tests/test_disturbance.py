@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from records import make_header, make_run, make_sample
 
-from gemvbench.disturbance import drift, slot_effect, slow_mode
+from gemvbench.disturbance import drift, slot_effect, slot_means, slow_mode
 from gemvbench.flags import find_flags
 from gemvbench.messages import Sample
 from gemvbench.plan import ROOF, TWIN, plan_slots
@@ -41,8 +41,10 @@ def planted(slot: float = 0.0, drifted: float = 0.0, slow: dict[int, float] | No
 
 @pytest.mark.parametrize("size", [0.0, 0.003, 0.05])
 def test_slot_effect(size: float) -> None:
-    assert slot_effect(planted(slot=size)) - 1 == pytest.approx(size, abs=0.0015)
-    assert slot_effect(planted(slot=size, drifted=0.15)) - 1 == pytest.approx(size, abs=0.0025)
+    assert slot_effect(slot_means(planted(slot=size))) - 1 == pytest.approx(size, abs=0.0015)
+    assert slot_effect(slot_means(planted(slot=size, drifted=0.15))) - 1 == pytest.approx(
+        size, abs=0.0025
+    )
 
 
 @pytest.mark.parametrize("size", [0.0, 0.15])
@@ -71,5 +73,5 @@ def test_the_report_tells_both() -> None:
 
 def test_little_data_is_no_error() -> None:
     assert drift([], "base") == 1.0
-    assert slot_effect([]) == 1.0
+    assert slot_effect(slot_means([])) == 1.0
     assert slow_mode([]) == (0, 1.0)

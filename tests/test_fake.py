@@ -120,10 +120,9 @@ def test_the_fold_over_a_roofs_sink_is_the_fold_over_the_data() -> None:
 
 
 def test_constants_are_those_at_the_head() -> None:
-    assert read_constants("#define A 1\n#define B C\n#line 1\n#define D 4\n") == {
-        "A": "1",
-        "B": "C",
-    }
+    """Those that the host wrote, and those at the head of the file itself."""
+    text = "#define A 1\n#define B C\n#line 1\n#define D 4\n\n#define E 5\n"
+    assert read_constants(text) == {"A": "1", "B": "C", "D": "4"}
 
 
 def test_times_are_bytes_over_bandwidth_and_overheads() -> None:

@@ -20,9 +20,9 @@ from gemvbench.cases import verified_as
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
 from gemvbench.jobs import Build, choose, identical, launches_job
-from gemvbench.ladder import Declined
 from gemvbench.messages import TokenJob, Verified, Verify
 from gemvbench.models import Heads, Model, Operation, find_model
+from gemvbench.outcome import Declined
 from gemvbench.token_arm import TokenArm
 from gemvbench.token_case import Growth, Token, make_token, split_token
 from gemvbench.token_plan import plan_token

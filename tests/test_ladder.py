@@ -12,8 +12,10 @@ from conftest import make_device
 
 from gemvbench.arm import parse_arm
 from gemvbench.case import Gemv
+from gemvbench.dispatch import specialize
+from gemvbench.fitting import choose_block
 from gemvbench.jobs import Build, choose, identical, rows1_sibling
-from gemvbench.ladder import Declined, HostArm, Specialization, choose_block, specialize
+from gemvbench.outcome import Declined, HostArm, Specialization
 
 GPU = make_device(id="gpu0", kind="gpu", capabilities=("half_arithmetic",))
 CPU = make_device(id="cpu0", kind="cpu")

@@ -89,7 +89,9 @@ def test_installed_package_finds_its_kernels(
     probe = """
 import importlib.resources, json, gemvbench
 folder = importlib.resources.files("gemvbench") / "kernels"
-names = [f"gemvbench/kernels/{d.name}/{f.name}" for d in folder.iterdir() for f in d.iterdir()]
+folders = [d for d in folder.iterdir() if d.is_dir()]
+names = [f"gemvbench/kernels/{d.name}/{f.name}" for d in folders for f in d.iterdir()]
+names += [f"gemvbench/kernels/{f.name}" for f in folder.iterdir() if f.is_file()]
 print(json.dumps([gemvbench.__file__, names]))
 """
     said = run(sys.executable, "-c", probe, cwd=tmp_path, PYTHONPATH=str(target))

@@ -276,4 +276,6 @@ def test_statistics_grow_with_the_samples_and_not_with_their_square() -> None:
         summarise(run)
         return min(timeit.repeat(lambda: summarise(run), number=1, repeat=5))
 
-    assert spent(24) < 8 * spent(6)
+    # Four times the samples: 16 times by their square, which other work on a machine cannot hide.
+    few = spent(6)
+    assert min(spent(24), spent(24)) < 12 * few

@@ -14,7 +14,7 @@ from conftest import Answer, make_device
 from gemvbench.case import Gemv
 from gemvbench.commands import selftest as command
 from gemvbench.errors import UserError
-from gemvbench.ladder import recommend
+from gemvbench.ladder import rule_arm
 from gemvbench.messages import Request, Sample
 from gemvbench.plan import plan_layout
 from gemvbench.reading import read_record
@@ -303,7 +303,7 @@ def test_a_cpu_gets_exact_shares() -> None:
     device = make_device()
     case = choose_case(device)
     assert [case.n * extra % 1000 for extra in PLANTED] == [0, 0, 0, 0]
-    assert recommend(case, device).family == "cpu"
+    assert rule_arm(case, device).family == "cpu"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from conftest import make_device
 from gemvbench.arm import parse_arm
 from gemvbench.backend.fake import read_constants
 from gemvbench.case import Gemv
+from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
-from gemvbench.ladder import Specialization, specialize
+from gemvbench.outcome import Specialization
 from gemvbench.source import KERNELS, assemble, kernel_text
 
 FILES = {
@@ -112,7 +113,9 @@ def test_a_revision_is_read_from_git(clone: Path) -> None:
 
 @pytest.mark.parametrize("arm", ["pack2@v9", "frozen@v1", "pack2@--help"])
 def test_what_a_revision_lacks_is_said(clone: Path, arm: str) -> None:
-    with pytest.raises(UserError, match=r"git has no kernels/opencl/.*name a tag or commit"):
+    with pytest.raises(
+        UserError, match=r"Revision .* has no kernels/opencl/.*Name a tag or commit"
+    ):
         kernel_text(specialization(arm))
 
 

@@ -19,10 +19,10 @@ from gemvbench.cases import is_part, verified_as
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
 from gemvbench.jobs import Build, choose, identical
-from gemvbench.ladder import Declined
 from gemvbench.layer_table import layer_table
 from gemvbench.messages import Layout, TokenJob
 from gemvbench.models import Operation, find_model
+from gemvbench.outcome import Declined
 from gemvbench.token_arm import TokenArm
 from gemvbench.token_case import CHOICES, Growth, Token, make_token, split_token
 from gemvbench.token_plan import plan_token

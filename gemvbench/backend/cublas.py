@@ -1,4 +1,4 @@
-"""cuBLAS by ctypes: a half GEMM with one column, called like a CuPy kernel.
+"""cuBLAS by ctypes: a half GEMM with one column and a half gemv, called like CuPy kernels.
 
 CuPy's own wrapper of it sets the stream at every call, which takes the workspace away from the
 handle, and refuses a stream that is being captured; timed legs are captured.
@@ -38,24 +38,53 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
+_GEMV = (
+    *(_POINTER, _INT, _INT, _INT),  # handle, operation on A; rows and columns of A
+    *(_POINTER, _POINTER, _INT, ctypes.c_longlong),  # alpha; A, its leading dimension and stride
+    *(_POINTER, _INT, ctypes.c_longlong),  # x, its increment and stride
+    *(_POINTER, _POINTER, _INT, ctypes.c_longlong),  # beta; y, its increment and stride
+    _INT,  # batch
+)
+_GEMV_NAMES = {"f16": "cublasHSSgemvStridedBatched", "bf16": "cublasTSSgemvStridedBatched"}
+"""16-bit A and x, FP32 y and sums; since CUDA 11.6."""
+
+
 @cache
 def load_cublas() -> ctypes.CDLL | None:
-    """The library from a pip package or the system; None where there is none."""
-    try:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
+    """The library from a pip package or the system; None where there is none.
 
-        path = load_nvidia_dynamic_lib("cublas").abs_path
-        library = ctypes.CDLL(path) if path else None
-    except (ImportError, OSError, RuntimeError):
+    Raises:
+        CompileError: there is one, and it cannot be loaded or lacks what is needed.
+    """
+    try:
+        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+    except ImportError:
         return None
-    if library is not None:
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, _INT
+    try:
+        library = ctypes.CDLL(str(load_nvidia_dynamic_lib("cublas").abs_path))
+    except DynamicLibNotFoundError:
+        return None
+    except (OSError, RuntimeError) as error:
+        raise CompileError(f"cuBLAS is installed and cannot be loaded: {error}") from error
+    for name, arguments in _SIGNATURES.items():
+        declare(library, name, arguments)
     return library
 
 
-class CublasGemv:
+def declare(library: ctypes.CDLL, name: str, arguments: tuple[Any, ...]) -> None:
+    """Give a function its types.
+
+    Raises:
+        CompileError: the library does not have it.
+    """
+    try:
+        function = getattr(library, name)
+    except AttributeError as error:
+        raise CompileError(f"this cuBLAS has no {name}; a newer one is needed") from error
+    function.argtypes, function.restype = arguments, _INT
+
+
+class _Product:
     """y = W x: row-major W [n, k] is column-major [k, n], transposed; FP32 y and sums.
 
     Args:
@@ -71,7 +100,7 @@ class CublasGemv:
         library = load_cublas()
         if library is None:
             raise CompileError("cuBLAS is not installed")
-        self._library, self._type, self._workspace = library, _TYPES[dtype], workspace
+        self._library, self._dtype, self._workspace = library, dtype, workspace
         handle = _POINTER()
         self._check("cublasCreate_v2", ctypes.byref(handle))
         self.ptr = int(handle.value or 0)
@@ -92,17 +121,47 @@ class CublasGemv:
     ) -> None:
         w, x, y = args[:3]
         k, n, w_offset, x_offset = (int(argument) for argument in args[3:])
-        self._check(
-            "cublasGemmEx",
-            *(self.ptr, _TRANSPOSED, _NORMAL),
-            *(n, 1, k),
-            *(ctypes.byref(self._one), w.ptr + 2 * w_offset, self._type, k),
-            *(x.ptr + 2 * x_offset, self._type, k),
-            *(ctypes.byref(self._zero), y.ptr, _F32, n),
-            *(_COMPUTE_F32, _DEFAULT_ALGORITHM),
-        )
+        self._multiply(w.ptr + 2 * w_offset, x.ptr + 2 * x_offset, y.ptr, k, n)
+
+    def _multiply(self, w: int, x: int, y: int, k: int, n: int) -> None:
+        raise NotImplementedError
 
     def _check(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)
         if status:
             raise CompileError(f"cuBLAS: {name} failed with status {status}")
+
+
+class CublasGemm(_Product):
+    """By a GEMM with one column."""
+
+    def _multiply(self, w: int, x: int, y: int, k: int, n: int) -> None:
+        kind = _TYPES[self._dtype]
+        self._check(
+            "cublasGemmEx",
+            *(self.ptr, _TRANSPOSED, _NORMAL),
+            *(n, 1, k),
+            *(ctypes.byref(self._one), w, kind, k),
+            *(x, kind, k),
+            *(ctypes.byref(self._zero), y, _F32, n),
+            *(_COMPUTE_F32, _DEFAULT_ALGORITHM),
+        )
+
+
+class CublasGemv(_Product):
+    """By a batch of one gemv: for 16-bit operands there is no other."""
+
+    def __init__(self, dtype: str, stream: Any, workspace: Any) -> None:
+        super().__init__(dtype, stream, workspace)
+        self._name = _GEMV_NAMES[dtype]
+        declare(self._library, self._name, _GEMV)
+
+    def _multiply(self, w: int, x: int, y: int, k: int, n: int) -> None:
+        self._check(
+            self._name,
+            *(self.ptr, _TRANSPOSED, k, n),
+            *(ctypes.byref(self._one), w, k, k * n),
+            *(x, 1, k),
+            *(ctypes.byref(self._zero), y, 1, n),
+            1,
+        )

@@ -36,10 +36,11 @@ from numpy.typing import NDArray
 from gemvbench import __version__
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Buffer, Kernel, Launch, Timing
-from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemv
+from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemm, CublasGemv
 from gemvbench.backend.cuda_devices import OUT_OF_MEMORY, memory_problem, open_problem, ordinal_of
 from gemvbench.backend.graph_plan import cut, find_period
 from gemvbench.backend.nvrtc import compile_cubin
+from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
 from gemvbench.gpu_state import GpuState
@@ -102,10 +103,12 @@ class CudaBackend:
             ) from error
 
     def load_library(self, name: str, dtype: str) -> Kernel:
-        """cuBLAS, the one library here; its handle takes the place of a kernel's function."""
+        """A product of cuBLAS or torch takes the place of a kernel's function."""
         self._device.use()
-        product = CublasGemv(dtype, self._stream, self.alloc(WORKSPACE_BYTES))
-        return Kernel(name, product, b"")
+        if name.startswith("torch"):
+            return Kernel(name, TorchProduct(name, dtype, ordinal_of(self.info), self._stream))
+        kind = {"cublas": CublasGemm, "cublas_gemv": CublasGemv}[name]
+        return Kernel(name, kind(dtype, self._stream, self.alloc(WORKSPACE_BYTES)))
 
     def alloc(self, size: int) -> Buffer:
         self._device.use()

@@ -12,8 +12,9 @@ from typing import Any
 from gemvbench.backend import nvml
 from gemvbench.backend.cublas import load_cublas
 from gemvbench.backend.cuda_driver import is_driver_installed
+from gemvbench.backend.torch_products import is_torch_installed
 from gemvbench.device import DeviceInfo
-from gemvbench.errors import Exit, UserError
+from gemvbench.errors import CompileError, Exit, UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -179,9 +180,19 @@ def _capabilities(major: int) -> tuple[str, ...]:
     found = ["half_arithmetic"]
     if major >= _HOPPER:
         found += ["bulk_copy", "clusters", "dependent_launch"]
-    if load_cublas() is not None:
+    if _has_cublas():
         found.append("cublas")
+    if is_torch_installed():
+        found.append("torch")
     return tuple(found)
+
+
+def _has_cublas() -> bool:
+    """One that is broken counts: its arms then fail with the reason."""
+    try:
+        return load_cublas() is not None
+    except CompileError:
+        return True
 
 
 def _uuid(driver: Any, ordinal: int) -> str | None:

@@ -133,7 +133,12 @@ def _gemv(constants: Mapping[str, str], launch: Launch, rows: int, pack: int) ->
 
     k and offsets count elements, as in the kernels.
     """
-    w, x, y = launch.args[:3]
+    launch.args[2].write(0, _rows(constants, launch, rows, pack))
+
+
+def _rows(constants: Mapping[str, str], launch: Launch, rows: int, pack: int) -> Array:
+    """The first rows of y in FP32."""
+    w, x = launch.args[:2]
     k, n, w_offset, x_offset = map(int, launch.args[3:])
     for what, count in (("k", k), ("w_offset", w_offset), ("x_offset", x_offset)):
         if count % (1 << pack):
@@ -149,7 +154,8 @@ def _gemv(constants: Mapping[str, str], launch: Launch, rows: int, pack: int) ->
         xs = x.read(x_offset * x_type.itemsize, x_type, k).astype(np.float64)
         ws = w.read(w_offset * w_type.itemsize, w_type, k * n).reshape(n, k)
         w.outputs[key] = _product(ws[:rows], xs)
-    y.write(0, w.outputs[key])
+    found: Array = w.outputs[key]
+    return found
 
 
 def _product(w: Array, x: Array) -> Array:
@@ -176,6 +182,12 @@ def _cpu(constants: Mapping[str, str], launch: Launch) -> None:
 def _frozen(constants: Mapping[str, str], launch: Launch) -> None:
     _check_size(launch, 128)
     _gemv(constants, launch, launch.workgroups, 0)
+
+
+def _library(constants: Mapping[str, str], launch: Launch) -> None:
+    """A library that stores y in the type of W."""
+    y = _rows(constants, launch, int(launch.args[4]), 0)
+    launch.args[2].write(0, y.astype(inputs.DTYPES[_type(constants, "W")]))
 
 
 def _nothing(constants: Mapping[str, str], launch: Launch) -> None:
@@ -234,6 +246,7 @@ ENTRIES: Mapping[str, Entry] = {
     "gemv_row": Entry(_row, 2, _SIZES),
     "gemv_cpu": Entry(_cpu, 2, _SIZES),
     "gemv_frozen": Entry(_frozen, 2, _SIZES),
+    "clblast": Entry(_library, 2, _SIZES),
     "launch_only": Entry(_nothing, 2, _SIZES),
     "fill_values": Entry(_fill, 0, _VALUES),
     "exact_rows": Entry(_exact, 0, _SUMS),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Argument, Buffer, Kernel, Launch, Timing
+from gemvbench.backend.clblast import ClblastGemv
 from gemvbench.backend.event_plan import sample_events
 from gemvbench.backend.opencl_devices import NO_CACHE
 from gemvbench.device import DeviceInfo
@@ -94,7 +95,9 @@ class OpenCLBackend:
         return program
 
     def load_library(self, name: str, dtype: str) -> Kernel:
-        raise CompileError(f"OpenCL has no {name}")
+        if name != "clblast":
+            raise CompileError(f"OpenCL has no {name}")
+        return Kernel(name, ClblastGemv())
 
     def alloc(self, size: int) -> Buffer:
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
@@ -169,6 +172,9 @@ class OpenCLBackend:
     def _enqueue(
         self, launch: Launch, arguments: _ArgumentSetter, wait: list[cl.Event] | None = None
     ) -> cl.Event:
+        if isinstance(launch.kernel.handle, ClblastGemv):
+            event: cl.Event = launch.kernel.handle.enqueue(self._queue, launch.args, wait)
+            return event
         arguments.set(launch)
         return cl.enqueue_nd_range_kernel(
             self._queue,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from gemvbench.backend.clblast import is_clblast_installed
 from gemvbench.backend.icd import all_platforms_shown
 from gemvbench.device import DeviceInfo
 
@@ -125,7 +126,7 @@ def describe(found: Found) -> DeviceInfo:
         max_alloc_bytes=device.max_mem_alloc_size,
         free_bytes=_free_bytes(device.global_mem_size, cpu),
         cache_bytes=max(device.global_mem_cache_size, _system_cache() if cpu else 0),
-        capabilities=_probe(device, cpu),
+        capabilities=(*_probe(device, cpu), *(("clblast",) if is_clblast_installed() else ())),
         uuid=_uuid(device, extensions),
         pci=_pci(device, extensions),
     )

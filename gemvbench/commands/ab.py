@@ -12,14 +12,15 @@ import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.budget import TOO_SMALL
+from gemvbench.checkout import Commit, resolve
 from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_seconds, parse_share
-from gemvbench.commands.setup import Setup, prepare
+from gemvbench.commands.setup import Beside, Setup, prepare
 from gemvbench.errors import Exit, UserError
 from gemvbench.interrupts import ignore_interrupts
 from gemvbench.plan import REGIMES, TWIN
-from gemvbench.record import GridCell, Recorder, Settings, default_path
+from gemvbench.record import GridCell, Header, Recorder, Settings, default_path
 from gemvbench.report.closing import refusal
 from gemvbench.report.comparison import comparison_document
 from gemvbench.report.document import Document
@@ -39,10 +40,12 @@ def run_ab(options: argparse.Namespace) -> Exit:
     check_output(options)
     if not options.arm:
         raise UserError("ab needs at least one --arm, for example `gemvbench ab --arm pack2`.")
+    against = against_commit(options)
     arms = [parse_arm(text) for text in options.arm]
-    baseline = parse_arm(options.baseline or default_baseline(options.op))
+    if against is None:
+        arms = [parse_arm(options.baseline or default_baseline(options.op)), *arms]
     path = record_path(options)
-    setup = prepare(options, [baseline, *arms], make_settings(options))
+    setup = prepare(options, arms, make_settings(options), beside=Beside(against=against))
     return conduct(options, setup, path, comparison_document)
 
 
@@ -53,10 +56,29 @@ def run_sweep(options: argparse.Namespace) -> Exit:
     names = options.device.split(",") if options.device else [None]
     options.device = names[0]
     arms = [msgspec.structs.replace(arm, device=name) for name in names for arm in cells.values()]
-    baseline = parse_arm(options.baseline) if options.baseline else arms[0]
+    against = against_commit(options)
+    if against is None:
+        arms = [parse_arm(options.baseline) if options.baseline else arms[0], *arms]
     path = record_path(options)
-    setup = prepare(options, [baseline, *arms], make_settings(options))
+    setup = prepare(options, arms, make_settings(options), beside=Beside(against=against))
     return conduct(options, setup, path, comparison_document, grid=_make_grid(setup, cells))
+
+
+def against_commit(options: argparse.Namespace) -> Commit | None:
+    """The commit of --against, whose arms are the baselines.
+
+    Raises:
+        UserError: it is not here, or there is a --baseline too.
+    """
+    if options.against is None:
+        return None
+    if options.baseline:
+        raise UserError(
+            f"--against {options.against} makes each arm's baseline the arm itself as it stood "
+            "there; leave --baseline out, or compare with one arm, as in --baseline "
+            f"pack2@{options.against}."
+        )
+    return resolve(options.against)
 
 
 def grid_cells(options: argparse.Namespace) -> Cells:
@@ -100,19 +122,23 @@ def conduct(
     if options.dry_run:
         emit(dry_document(setup.contests, setup.settings, setup.devices), options)
         return Exit.OK
-    header = msgspec.structs.replace(setup.header(options.arguments), **marks)
-    recorder = Recorder(header, path)
-    with Bar() as bar:
-        run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
-    ignore_interrupts()  # what was measured is shown, whatever is pressed now
-    summary = summarise(run)
-    if recorder.is_kept:
-        warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    summary = measure(setup, setup.header(options.arguments), path, **marks)
     code = exit_code(summary, fail_on_slower=options.fail_on_slower)
     if code == Exit.USAGE:
         raise UserError(refusal(summary))
     emit(document(summary), options)
     return code
+
+
+def measure(setup: Setup, header: Header, path: Path, **marks: Any) -> Summary:
+    """Run what was prepared; `marks` go into the record's header."""
+    recorder = Recorder(msgspec.structs.replace(header, **marks), path)
+    with Bar() as bar:
+        run = Conductor(setup.settings, setup.devices, recorder, bar).compare(setup.contests)
+    ignore_interrupts()  # what was measured is shown, whatever is pressed now
+    if recorder.is_kept:
+        warn(f"samples are in {path}; `gemvbench report {path}` shows them again.")
+    return summarise(run)
 
 
 def record_path(options: argparse.Namespace) -> Path:
@@ -181,7 +207,7 @@ def _looks(options: argparse.Namespace) -> tuple[int, ...]:
 
 def exit_code(summary: Summary, *, fail_on_slower: bool = False) -> Exit:
     """Wrong or failed arms weigh most, then a run cut short, then a regression if asked for."""
-    arms = [r for r in summary.results if r.arm not in (TWIN, summary.run.header.baseline)]
+    arms = [r for r in summary.results if r.arm not in (TWIN, r.baseline)]
     verdicts = {result.verdict for result in summary.results}
     if verdicts & {"WRONG", "FAILED"}:
         return Exit.WRONG

@@ -51,7 +51,7 @@ def check_operation(arms: Sequence[Arm], op: str) -> None:
 
 def refuse_attention_options(options: argparse.Namespace) -> None:
     """Raises UserError where an option of attention was given to gemv."""
-    given = [name for name in _ONLY_ATTENTION if getattr(options, name) is not None]
+    given = [name for name in _ONLY_ATTENTION if getattr(options, name, None) is not None]
     if given or getattr(options, "all", False):
         name = (given or ["all"])[0].replace("_", "-")
         raise UserError(f"--{name} is for attention: give --op attention, kq or av with it.")
@@ -113,7 +113,7 @@ def parse_contexts(text: str) -> list[int]:
 
 def _heads(options: argparse.Namespace) -> Heads:
     """The shape asked for by number, a model's, or DeepSeek's."""
-    given = [name for name in _SHAPE if getattr(options, name) is not None]
+    given = [name for name in _SHAPE if getattr(options, name, None) is not None]
     if options.model and given:
         raise UserError(f"--model and --{given[0].replace('_', '-')} exclude each other.")
     if given:
@@ -141,7 +141,9 @@ def _types(options: argparse.Namespace) -> dict[str, str]:
 
 def _product(options: argparse.Namespace) -> list[Attention]:
     """Head sizes, ratios, cache types and layouts, each with each; two KV heads."""
-    given = [name for name in (*_SHAPE, *_CACHE, "model") if getattr(options, name) is not None]
+    given = [
+        name for name in (*_SHAPE, *_CACHE, "model") if getattr(options, name, None) is not None
+    ]
     if given:
         raise UserError(f"--all verifies every one; leave --{given[0].replace('_', '-')} out.")
     contexts = parse_contexts(options.context or str(_ALL_CONTEXT))

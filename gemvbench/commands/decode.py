@@ -11,11 +11,11 @@ import msgspec
 
 from gemvbench.arm import AUTO, Arm, parse_arm
 from gemvbench.cases import Case
-from gemvbench.commands.ab import conduct, make_settings, record_path
+from gemvbench.commands.ab import against_commit, conduct, make_settings, record_path
 from gemvbench.commands.attention import check_operation, parse_contexts
 from gemvbench.commands.output import check_output, warn
 from gemvbench.commands.selection import find_known_model, parse_share
-from gemvbench.commands.setup import Setup, prepare
+from gemvbench.commands.setup import Beside, Setup, prepare
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.operating_point import read_isolated
@@ -40,11 +40,16 @@ def run_decode(options: argparse.Namespace) -> Exit:
             "decode needs a --model and at least one --arm, for example `gemvbench decode --model "
             "qwen3-0.6b --arm auto`; `gemvbench list` shows models."
         )
-    arms = [parse_arm(text) for text in (options.baseline or "base", *options.arm)]
+    against = against_commit(options)
+    if against and options.attention_baseline:
+        raise UserError("With --against attention has itself as baseline: no --attention-baseline.")
+    first = () if against else (options.baseline or "base",)
+    arms = [parse_arm(text) for text in (*first, *options.arm)]
     attention = _attention_arms(options, len(arms))
     settings = _make_settings(options)
     path = record_path(options)
-    setup = _with_lengths(prepare(options, arms, settings, choose_tokens, attention))
+    setup = prepare(options, arms, settings, choose_tokens, Beside(attention, against))
+    setup = _with_lengths(setup)
     isolated = read_isolated(options.ab or (), setup.header(options.arguments))
     return conduct(options, setup, path, decode_document, isolated=isolated)
 

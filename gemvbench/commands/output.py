@@ -6,44 +6,71 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from gemvbench.errors import Exit, UserError
 from gemvbench.report.document import Document
-from gemvbench.report.formats import FORMATS, render
+from gemvbench.report.formats import FORMATS, HTML, render
 
 
-def check_output(options: argparse.Namespace) -> None:
+def check_output(options: argparse.Namespace, formats: Iterable[str] = tuple(FORMATS)) -> None:
     """Refuse an unknown format or an output that cannot be written, before any work.
 
     Raises:
         UserError: with what to do.
     """
-    if options.format not in FORMATS:
-        raise UserError(f"--format {options.format!r} is unknown; use {', '.join(FORMATS)}.")
-    if options.output and not Path(options.output).absolute().parent.is_dir():
-        raise UserError(f"-o {options.output}: there is no such folder; create it first.")
-    if options.output and Path(options.output).is_dir():
-        raise UserError(f"-o {options.output} is a folder; name a file in it.")
+    if options.format not in formats:
+        raise UserError(f"--format {options.format!r} is unknown; use {', '.join(formats)}.")
+    if options.output is None:
+        return
+    target = Path(options.output)
+    try:
+        is_folder, has_folder = target.is_dir(), target.absolute().parent.is_dir()
+    except OSError as error:
+        raise UserError(f"-o {target} cannot be written ({error.strerror}).") from error
+    if not has_folder:
+        raise UserError(f"-o {target}: there is no such folder; create it first.")
+    if is_folder:
+        raise UserError(f"-o {target} is a folder; name a file in it.")
 
 
-def emit(document: Document, options: argparse.Namespace) -> None:
-    """Print, or write to -o; what cannot be written is printed, so that it is not lost."""
+def emit(
+    document: Document, options: argparse.Namespace, page: Callable[[], str] | None = None
+) -> None:
+    """Print, or write to -o; what cannot be written is printed, so that it is not lost.
+
+    `page` makes what a document itself has no format for.
+    """
     if options.output is None:
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        _print(render(document, options.format, color=color))
+        _print(_rendered(document, options, page, color=color))
         return
-    text = render(document, options.format)
+    text = _rendered(document, options, page)
     try:
         Path(options.output).write_text(text)
     except OSError as error:
+        if options.format == HTML:
+            raise UserError(f"-o {options.output} cannot be written ({error.strerror}).") from error
         _print(text)
         raise UserError(
             f"-o {options.output} cannot be written ({error.strerror}); the result was printed "
             "to standard output instead.",
             Exit.USAGE,
         ) from error
+
+
+def _rendered(
+    document: Document,
+    options: argparse.Namespace,
+    page: Callable[[], str] | None,
+    *,
+    color: bool = False,
+) -> str:
+    if options.format == HTML and page is not None:
+        return page()
+    return render(document, options.format, color=color)
 
 
 def _print(text: str) -> None:

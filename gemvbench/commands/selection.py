@@ -24,6 +24,7 @@ from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
 from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
+from gemvbench.tuning_files import load_tuning
 
 C = TypeVar("C", bound=Case)
 
@@ -63,7 +64,15 @@ def find_devices() -> dict[str, DeviceInfo]:
     found.sort(
         key=lambda info: (info.is_cpu, _RANK.index(info.backend) if info.backend in _RANK else 9)
     )
-    return {info.id: info for info in found}
+    return {info.id: _with_tuning(info) for info in found}
+
+
+def _with_tuning(device: DeviceInfo) -> DeviceInfo:
+    """With the tables that there are for it; warns of those that cannot be used."""
+    tuning = load_tuning(device)
+    for refusal in tuning.refused:
+        warn(refusal)
+    return msgspec.structs.replace(device, tuning=tuning)
 
 
 def _backends() -> tuple[str, ...]:
@@ -137,7 +146,7 @@ def with_spare_rows(cases: Sequence[Case], arms: Sequence[Arm]) -> tuple[Case, .
     )
 
 
-def parse_seconds(text: str) -> float:
+def parse_seconds(text: str, option: str = "--budget") -> float:
     """Seconds from "60", "60s", "2m" or "1h".
 
     Raises:
@@ -146,7 +155,7 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", str(text).strip())
     value = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
     if value <= 0:
-        raise UserError(f"--budget {text!r} is no time; write for example 60s or 2m.")
+        raise UserError(f"{option} {text!r} is no time; write for example 60s or 2m.")
     return value
 
 

@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from gemvbench import __version__
 from gemvbench.arm import Arm
 from gemvbench.cases import Case
+from gemvbench.checkout import Commit, resolve
 from gemvbench.commands.attention import check_operation
 from gemvbench.commands.output import warn
 from gemvbench.commands.selection import (
@@ -18,7 +21,7 @@ from gemvbench.commands.selection import (
     find_devices,
     with_spare_rows,
 )
-from gemvbench.contest import Contest, make_contest, make_entrants
+from gemvbench.contest import Contest, make_contest, make_entrants, pair_with_revision
 from gemvbench.device import DeviceInfo
 from gemvbench.environment import describe_environment
 from gemvbench.errors import Exit, UserError
@@ -53,34 +56,59 @@ class Setup:
 CaseChooser = Callable[[argparse.Namespace, DeviceInfo], Sequence[Case]]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What goes with the arms of a run: what attends in the token of each, and a commit in which
+    each has its baseline."""
+
+    attention: Sequence[Arm] = ()
+    against: Commit | None = None
+
+
 def prepare(
     options: argparse.Namespace,
     arms: Sequence[Arm],
     settings: Settings,
     choose: CaseChooser | None = None,
-    attention: Sequence[Arm] = (),
+    beside: Beside = Beside(),
 ) -> Setup:
     """Devices, cases and specialised arms of a run; the first arm is the baseline.
 
-    Without `choose` the cases are shapes, from the options of `ab`. `attention` has what attends
-    in the token of each arm.
+    Without `choose` the cases are shapes, from the options of `ab`.
 
     Raises:
         UserError: whatever a user got wrong, or no case that fits its device.
     """
     check_seed(settings.seed)
     check_operation(arms, getattr(options, "op", "gemv"))
+    arms = resolve_revisions(arms)
     devices = find_devices()
     device = choose_device(devices, options.device)
     if choose is None:
         cases: Sequence[Case] = with_spare_rows(choose_cases(options, device), arms)
     else:
         cases = choose(options, device)
-    entrants = make_entrants(arms, device, devices, attention)
+    entrants = make_entrants(arms, device, devices, beside.attention)
+    if beside.against is not None:
+        entrants = pair_with_revision(entrants, beside.against)
     contests = tuple(make_contest(case, entrants, settings.regime) for case in cases)
     _refuse_if_nothing_fits(contests)
     used = {entrant.device.id: entrant.device for entrant in entrants}
     return Setup(settings, contests, tuple(used.values()), entrants[0].label)
+
+
+def resolve_revisions(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms with the commits that their revisions name, each name asked for once.
+
+    Raises:
+        UserError: a revision that is not here, or no checkout.
+    """
+    names = {arm.revision for arm in arms if arm.revision is not None}
+    commits = {name: resolve(name).hash for name in sorted(names)}
+    return [
+        msgspec.structs.replace(arm, commit=commits[arm.revision]) if arm.revision else arm
+        for arm in arms
+    ]
 
 
 def check_seed(seed: int) -> None:

@@ -1,20 +1,25 @@
-"""`gemvbench devices`, `list` and `report`: nothing is measured."""
+"""`gemvbench devices` and `list`: nothing is measured."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, LIBRARY_FAMILIES, describe_axes
+from gemvbench.arm import AUTO, FAMILIES, HOST_FAMILIES, describe_axes
 from gemvbench.asv_machine import machine_file, merge_machine
+from gemvbench.cases import is_part
 from gemvbench.commands.output import check_output, emit, warn
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit
+from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.models import Model, catalogue
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
+
+if TYPE_CHECKING:
+    from gemvbench.kept_runs import KeptRun
 
 
 def run_devices(options: argparse.Namespace) -> Exit:
@@ -33,63 +38,86 @@ def run_devices(options: argparse.Namespace) -> Exit:
 
 
 def run_list(options: argparse.Namespace) -> Exit:
-    """Families with their axes, and models."""
+    """Families with their axes, and models; or the runs that are kept."""
     check_output(options)
-    families = [
+    emit(_kept_document() if options.kind == "runs" else _known_document(options.kind), options)
+    return Exit.OK
+
+
+def _known_document(kind: str | None) -> Document:
+    """Arms, models, or both where neither is asked for."""
+    families = _families() if kind in (None, "arms") else []
+    models = list(catalogue().values()) if kind in (None, "models") else []
+    arms = Section(
+        "Arms: [device:]family[+axisN...][@revision]",
+        ("name", "axes", "reason"),
+        tuple((f["family"], f["axes"], f["summary"]) for f in families),
+        notes=(
+            "base is family row as it stands; pack2 is row+pack2.",
+            "A kernel of your own: name=path/kernel.cl:entry[+axisN...] (or .cu).",
+        ),
+    )
+    shapes = Section(
+        "Models: --model NAME",
+        ("name", "GB per token", "shapes (k, n)"),
+        tuple(_model_row(model) for model in models),
+        notes=("u: not verified against the model's own config.",),
+    )
+    records = [{"kind": "family", **f} for f in families]
+    records += [{"kind": "model", "family": m.id, "summary": m.title} for m in models]
+    sections = tuple(section for section in (arms, shapes) if section.rows)
+    return Document(sections, {"families": families, "models": models}, records)
+
+
+def _families() -> list[dict[str, str]]:
+    return [
         *(
             {"family": name, "summary": family.summary, "axes": describe_axes(name)}
             for name, family in FAMILIES.items()
         ),
         *(
             {"family": name, "summary": summary, "axes": ""}
-            for name, summary in (HOST_FAMILIES | LIBRARY_FAMILIES).items()
+            for name, summary in (
+                *HOST_FAMILIES.items(),
+                *((name, library.summary) for name, library in LIBRARY_FAMILIES.items()),
+            )
         ),
-        {"family": AUTO, "summary": "what the project recommends for a case", "axes": ""},
+        {"family": AUTO, "summary": "what `tune` found for a case, else a rule", "axes": ""},
     ]
-    models = list(catalogue().values())
-    sections = (
-        Section(
-            "Arms: [device:]family[+axisN...][@revision]",
-            ("name", "axes", "reason"),
-            tuple((f["family"], f["axes"], f["summary"]) for f in families),
-            notes=(
-                "base is family row as it stands; pack2 is row+pack2.",
-                "A kernel of your own: name=path/kernel.cl:entry[+axisN...] (or .cu).",
-            ),
-        ),
-        Section(
-            "Models: --model NAME",
-            ("name", "GB per token", "shapes (k, n)"),
-            tuple(_model_row(model) for model in models),
-            notes=("u: not verified against the model's own config.",),
-        ),
+
+
+def _kept_document() -> Document:
+    from gemvbench.folders import records_folder
+    from gemvbench.kept_runs import kept_runs
+
+    records = [_kept_record(run) for run in kept_runs()]
+    section = Section(
+        f"Runs in {records_folder()}, the newest first",
+        ("record", "started", "command", "devices", "cases", "arms", "ended"),
+        tuple(tuple(record.values()) for record in records),
+        notes=("`gemvbench report --latest` shows the first of them.",)
+        if records
+        else ("There are none yet.",),
     )
-    records = [{"kind": "family", **f} for f in families]
-    records += [{"kind": "model", "family": m.id, "summary": m.title} for m in models]
-    emit(Document(sections, {"families": families, "models": models}, records), options)
-    return Exit.OK
+    return Document((section,), records, records)
 
 
-def run_report(options: argparse.Namespace) -> Exit:
-    """The results of a record, in any format."""
-    from gemvbench.reading import read_record
-    from gemvbench.report.comparison import comparison_document
-    from gemvbench.report.decode import decode_document
-    from gemvbench.report.selftest_document import selftest_document
-    from gemvbench.results import summarise
-    from gemvbench.selftest import examine
-
-    check_output(options)
-    run = read_record(Path(options.record))
-    command = run.header.settings.command
-    if command == "selftest":
-        document = selftest_document(examine(run))
-    elif command == "decode":
-        document = decode_document(summarise(run))
-    else:
-        document = comparison_document(summarise(run))
-    emit(document, options)
-    return Exit.OK
+def _kept_record(run: KeptRun) -> dict[str, str]:
+    header = run.header
+    if header is None:
+        unknown = dict.fromkeys(("started", "command", "devices", "cases", "arms"), "")
+        return {"record": run.path.name, **unknown, "ended": run.problem}
+    arms = dict.fromkeys(choice.label for choice in header.choices)
+    cases = [case.id for case in header.cases if not is_part(case)]
+    return {
+        "record": run.path.name,
+        "started": header.started,
+        "command": header.settings.command,
+        "devices": ", ".join(device.id for device in header.devices),
+        "cases": cases[0] if len(cases) == 1 else f"{len(cases)} cases",
+        "arms": ", ".join(arms) if len(arms) <= 4 else f"{len(arms)} arms",
+        "ended": run.ended,
+    }
 
 
 def _model_row(model: Model) -> tuple[str, str, str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.selection import parse_share
 from gemvbench.errors import Exit, UserError
-from gemvbench.report.plots import draw_power, draw_run, require_plots
+from gemvbench.report.html.picture import require_plots
+from gemvbench.report.plots import draw_power, draw_run
 from gemvbench.report.simulated import simulation_document
 from gemvbench.simulation.noise import MODELS, NOISE
 from gemvbench.simulation.study import Plan, example, parts, study
@@ -22,7 +23,7 @@ def run_simulate(options: argparse.Namespace) -> Exit:
     jobs = _at_least("--jobs", _cores() if options.jobs is None else options.jobs, 1)
     folder = Path(options.plots) if options.plots else None
     if folder is not None:
-        require_plots(folder)
+        require_plots("--plots", options.plots)
     with Bar() as bar:
         bar.stage("simulating", len(parts(plan)))
         cells = study(plan, jobs, bar.advance)

@@ -10,8 +10,8 @@ from gemvbench.commands.attention import check_operation
 from gemvbench.commands.output import Bar, check_output, emit, warn
 from gemvbench.commands.setup import prepare
 from gemvbench.errors import Exit
-from gemvbench.ladder import Declined
 from gemvbench.messages import Failed, Verified
+from gemvbench.outcome import Declined
 from gemvbench.record import Charged, Recorder, Run, Settings
 from gemvbench.report.document import Document, Section
 from gemvbench.run import Conductor

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gemvbench.cases import is_part
 from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.result import Result
 from gemvbench.results import Summary
+
+_MOST_NAMED = 4
+"""Arms of one case that a sentence on the run names."""
 
 
 def claim(result: Result) -> str:
@@ -32,12 +36,23 @@ def claimed(results: tuple[Result, ...]) -> list[Result]:
 
 
 def headline(summary: Summary) -> str:
-    """One sentence on a whole run."""
-    arms = claimed(summary.results)
-    baseline, cases = summary.run.header.baseline, summary.run.header.cases
+    """One sentence on a whole run; classes of layers only show where a token's time goes."""
+    cases = [case.id for case in summary.run.header.cases if not is_part(case)]
+    arms = [result for result in claimed(summary.results) if result.case in cases]
     if len(arms) == 1:
         return f"On {arms[0].case} ({arms[0].device}), {claim(arms[0])}"
+    where = cases[0] if len(cases) == 1 else f"{len(cases)} cases"
+    against = {result.baseline for result in arms}
+    baseline = min(against) if len(against) == 1 else "their own baselines"
+    if len(arms) <= _MOST_NAMED and len(cases) == 1:
+        said = ", ".join(_brief(result) for result in arms)
+        return f"Against {baseline} on {where}: {said}."
     verdicts = Counter(result.verdict for result in arms)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    where = cases[0].id if len(cases) == 1 else f"{len(cases)} cases"
     return f"Against {baseline} on {where}, of {len(arms)} comparisons: {counts}."
+
+
+def _brief(result: Result) -> str:
+    if result.ratio is None or result.verdict in ("WRONG", "FAILED"):
+        return f"{result.arm} is {result.verdict}"
+    return f"{result.arm} is {result.verdict} (ratio {units.ratio(result.ratio)})"

@@ -34,9 +34,10 @@ def how_sure(summary: Summary) -> list[str]:
     lines += summary.run.damage
     if blocks:
         lines.append(
-            f"Ratio: time of {header.baseline} over time of arm, more is faster; "
-            f"{settings.confidence:.0%} interval over {blocks} blocks of {settings.passes} passes, "
-            "arms of a case together. aa is the baseline a second time."
+            f"Ratio: time of {_baseline(summary)} over time of arm, more is faster; "
+            f"{settings.confidence:.0%} interval over {_looked(summary)} blocks of "
+            f"{settings.passes} passes, {_family(summary)} together. aa is the baseline a second "
+            "time."
         )
     if blocks >= MIN_BLOCKS:
         lines.append(
@@ -93,20 +94,40 @@ def refusal(summary: Summary) -> str:
     )
 
 
+def _baseline(summary: Summary) -> str:
+    """By name, where all arms of a run have the same."""
+    several = any(len(view.baselines) > 1 for view in summary.views.values())
+    return "each arm's baseline" if several else summary.run.header.baseline
+
+
+def _family(summary: Summary) -> str:
+    """The comparisons whose intervals hold together."""
+    family = summary.run.header.settings.family
+    return f"all {family} comparisons" if family else "arms of a case"
+
+
 def _blocks(summary: Summary) -> int:
     return max((result.blocks for result in summary.results), default=0)
 
 
+def _looked(summary: Summary) -> int:
+    """Blocks that the last look reached has seen: those behind the intervals."""
+    blocks = _blocks(summary)
+    reached = [look for look in summary.run.header.settings.looks if look <= blocks]
+    return reached[-1] if reached else blocks
+
+
 def _disturbances(summary: Summary) -> list[str]:
     """Drift and slot effect, the largest of all cases."""
-    header = summary.run.header
-    cases = [view.all_samples() for view in summary.views.values()]
-    drifts = [drift(each, header.baseline) for each in cases if each]
-    slots = [slot_effect(each) for each in cases if each]
-    if not drifts:
+    measured = [view for view in summary.views.values() if view.samples]
+    if not measured:
         return []
+    drifted, baseline = max(
+        (drift(view.usable_of(view.baseline), view.baseline), view.baseline) for view in measured
+    )
+    slots = [slot_effect(view.slot_means) for view in measured]
     return [
-        f"Between passes {header.baseline} drifted {max(drifts) - 1:.1%} peak to peak, which "
+        f"Between passes {baseline} drifted {drifted - 1:.1%} peak to peak, which "
         f"pairing takes out; slots of a pass differ by {max(slots) - 1:.2%}, which the orders "
         "balance."
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from gemvbench.attention_case import Attention
-from gemvbench.plan import TWIN
 from gemvbench.report import units
 from gemvbench.report.document import Section
 from gemvbench.report.matrix import MARKED, MARKS
@@ -15,27 +14,39 @@ from gemvbench.results import Summary
 
 def context_sections(summary: Summary) -> list[Section]:
     """A table for each shape that was measured at several contexts; none where there is none."""
+    return [_section(summary, cases) for cases in by_context(summary)]
+
+
+def by_context(summary: Summary) -> list[list[Attention]]:
+    """The cases of each shape that was measured at several contexts, the shortest first."""
     shapes: dict[Attention, list[Attention]] = {}
     for case in summary.run.header.cases:
         if isinstance(case, Attention):
             shape = msgspec.structs.replace(case, context=1, capacity=0)
             shapes.setdefault(shape, []).append(case)
-    return [_section(summary, cases) for cases in shapes.values() if len(cases) > 1]
+    return [
+        sorted(cases, key=lambda case: case.context) for cases in shapes.values() if len(cases) > 1
+    ]
+
+
+def shape_name(cases: list[Attention]) -> str:
+    """What cases of one shape are called, without their context."""
+    return cases[0].id.removesuffix(f"-n{cases[0].context}")
 
 
 def _section(summary: Summary, cases: list[Attention]) -> Section:
-    cases = sorted(cases, key=lambda case: case.context)
-    baseline = summary.run.header.baseline
+    view = summary.views[cases[0].id]
+    baselines = [choice.label for choice in view.choices if choice.label in view.baselines]
     found = [{result.arm: result for result in summary.of_case(case.id)} for case in cases]
-    arms = [arm for arm in found[0] if arm not in (baseline, TWIN)]
-    name = cases[0].id.removesuffix(f"-n{cases[0].context}")
+    arms = view.contestants
+    over = baselines[0] if len(baselines) == 1 else "its own baseline"
     return Section(
-        title=f"{name} by context: us per call, and speed-up over {baseline}",
-        columns=("context", baseline, *(text for arm in arms for text in (arm, "speed-up"))),
+        title=f"{shape_name(cases)} by context: us per call, and speed-up over {over}",
+        columns=("context", *baselines, *(text for arm in arms for text in (arm, "speed-up"))),
         rows=tuple(
             (
                 str(case.context),
-                _microseconds(of[baseline]),
+                *(_microseconds(of[baseline]) for baseline in baselines),
                 *(text for arm in arms for text in (_microseconds(of[arm]), _speed_up(of[arm]))),
             )
             for case, of in zip(cases, found, strict=True)

@@ -43,11 +43,12 @@ def decode_document(summary: Summary) -> Document:
     points = compare_points(summary)
     whole = case_section(summary, header.cases[0].id)
     notes = (*whole.notes, *map(_token_line, tokens), *_mode_lines(modes))
-    base = [token for token in tokens if token.arm == header.baseline]
+    by_arm = {token.arm: token for token in tokens}
+    against = {token.arm: by_arm.get(token.whole.baseline, token) for token in tokens}
     sections = [
         replace(whole, notes=notes),
         *_attention_sections(summary),
-        *(_table(base[0], token, summary) for token in tokens if base and token is not base[0]),
+        *(_table(base, by_arm[arm], summary) for arm, base in against.items() if arm != base.arm),
         *_point_sections(points, header.settings.tolerance),
         Section(title="", columns=(), rows=(), notes=(_lengths(summary), *closing(summary))),
     ]

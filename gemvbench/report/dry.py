@@ -9,7 +9,7 @@ from gemvbench.cases import Case
 from gemvbench.contest import Contest
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import Choice
-from gemvbench.ladder import Declined, LibraryArm, Specialization
+from gemvbench.outcome import Declined, LibraryArm, Specialization
 from gemvbench.plan import first_orders, roof_label
 from gemvbench.record import Settings
 from gemvbench.report import units

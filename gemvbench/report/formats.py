@@ -11,6 +11,9 @@ import msgspec
 
 from gemvbench.report.document import Document, Section
 
+HTML = "html"
+"""A page with pictures, which `report` makes of whole runs."""
+
 VERDICT_STYLES = {
     "FASTER": "green",
     "SLOWER": "red",

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gemvbench.errors import UserError
 from gemvbench.plan import TWIN
 from gemvbench.simulation.noise import ARMS, MODELS, SLOT_SECONDS
 from gemvbench.simulation.study import METHODS, RULE, Cell, Example
@@ -24,23 +23,6 @@ _STYLES = {
 _PANELS = ("iid-0.2", "drift", "slow-arms")
 _ZOOMED = 2
 """The block that is drawn large."""
-
-
-def require_plots(folder: Path) -> None:
-    """Refuse before any work what could not be drawn or written after it.
-
-    Raises:
-        UserError: no Matplotlib, or no such folder.
-    """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise UserError(
-            "--plots needs Matplotlib; install it with `pip install 'gemvbench[plots]'`."
-        ) from error
-    mpl.use("svg")
-    if not folder.is_dir():
-        raise UserError(f"--plots {folder}: there is no such folder; create it first.")
 
 
 def draw_run(example: Example, path: Path) -> None:

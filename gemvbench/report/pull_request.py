@@ -33,17 +33,18 @@ _WORDS: Mapping[str, str] = {
 _NO_PACKAGES = ("system", "cpu", "cpus", "load", "commit")
 
 
-def pull_request(summary: Summary, sections: Iterable[Section]) -> str:
-    """Markdown, ready to be pasted; `sections` are the tables of the cases."""
+def pull_request(summary: Summary, sections: Iterable[Section], claim: str = "") -> str:
+    """Markdown, ready to be pasted; `sections` are the tables, `claim` stands above them."""
     header = summary.run.header
     single = len(claimed(summary.results)) == 1
     tables = [replace(each, lead=()) if single else each for each in sections]
+    claim = claim or headline(summary)
     parts = [
-        f"**VOID.** {headline(summary)}" if summary.void else headline(summary),
+        f"**VOID.** {claim}" if summary.void else claim,
         *map(section_markdown, tables),
         _list("How sure", [*how_sure(summary), *how_it_ended(summary)]),
-        _list("Flagged", _flagged(summary)),
-        _list("Measured on", [*map(_device, header.devices), *header.notes, *_software(header)]),
+        _list("Flagged", flagged(summary)),
+        _list("Measured on", measured_on(header)),
         f"**To repeat it**\n\n```sh\ngemvbench {shlex.join(header.arguments)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
@@ -59,7 +60,7 @@ def _list(title: str, items: Sequence[str]) -> str:
     return "\n".join([f"**{title}**", "", *(f"- {item}" for item in items)])
 
 
-def _flagged(summary: Summary) -> list[str]:
+def flagged(summary: Summary) -> list[str]:
     """Each flag once, with the arms that have it."""
     several = len(summary.run.header.cases) > 1
     arms: dict[str, list[str]] = defaultdict(list)
@@ -69,6 +70,11 @@ def _flagged(summary: Summary) -> list[str]:
     lines = [explain(flag) for flag in summary.flags]
     lines += [f"{', '.join(names)}: {explain(flag)}" for flag, names in arms.items()]
     return lines or ["Nothing."]
+
+
+def measured_on(header: Header) -> list[str]:
+    """Devices, notes, software and machine, a line each."""
+    return [*map(_device, header.devices), *header.notes, *_software(header)]
 
 
 def _device(device: DeviceInfo) -> str:

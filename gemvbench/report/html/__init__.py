@@ -1,0 +1,1 @@
+"""A run as one page that stands by itself: text, tables and pictures."""
