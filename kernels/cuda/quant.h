@@ -337,18 +337,11 @@ template <int N> struct Held {
     }
 };
 
-// Bits as the end of a mantissa, and the power of two that their place makes of it, off again:
-// exact, and cheaper than a conversion.
-__device__ __forceinline__ float byte_at(unsigned biased, int i) {
-    return __uint_as_float(__byte_perm(biased, 0x4b000000u, 0x7440 | i)) - 8388736.0f;
-}
-
-// Nibble i of a word, less `bias`. `upper` is the word shifted by 12.
-__device__ __forceinline__ float nibble_at(unsigned word, unsigned upper, int i, float bias) {
-    const int at = i < 5 ? 4 * i : 4 * i - 12;
-    const unsigned power = 0x4b000000u - ((unsigned)at << 23);
-    return __uint_as_float(((i < 5 ? word : upper) & 0xfu << at) | power) -
-           (__uint_as_float(power) + bias);
+// Byte i of a word, less `bias`: as the end of the mantissa of 2^23, which comes off again. That is
+// exact, and costs half of a conversion. Nibbles become bytes first: shorter ways to their floats
+// take several constants, which the compiler sets anew each time.
+__device__ __forceinline__ float byte_at(unsigned word, int i, float bias) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 | i)) - (8388608.0f + bias);
 }
 
 __device__ __forceinline__ float dot(const Unit &w, const XUnit &x, unsigned u) {
@@ -356,18 +349,18 @@ __device__ __forceinline__ float dot(const Unit &w, const XUnit &x, unsigned u) 
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < UNIT; i++)
-        sum = fmaf(byte_at(w.quant[i / 4] ^ 0x80808080u, i % 4), x.v[i], sum);
+        sum = fmaf(byte_at(w.quant[i / 4] ^ 0x80808080u, i % 4, 128), x.v[i], sum);
     return low_float<TYPE_F16>(w.scale) * sum;
 #else
     float sum[2] = {}, total[2] = {};
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        const unsigned word = w.quant[i / 4], upper = word >> 12;
         const float bias = W_TYPE == TYPE_Q4_0 ? 8 : 0;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float v = x.v[16 * half + i];
-            sum[half] = fmaf(nibble_at(word, upper, i % 4 * 2 + half, bias), v, sum[half]);
+            const unsigned bytes = w.quant[i / 4] >> (4 * half) & 0x0f0f0f0fu;
+            sum[half] = fmaf(byte_at(bytes, i % 4, bias), v, sum[half]);
             total[half] += v;  // the same for every row
         }
     }
