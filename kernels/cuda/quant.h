@@ -258,13 +258,18 @@ template <int N> struct Held {
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
             const float scale = top / 127.0f, inverse = top > 0 ? 127.0f / top : 0;
-            unsigned word[2] = {};
+            // To the nearest integer, ties to even, where the sum's last place is 1: the low byte.
+            unsigned bits[8], word[2];
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                bits[e] = __float_as_uint(__fadd_rn(__fmul_rn(v[e], inverse), 12582912.0f));
             int sum = 0;
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                const int quant = __float2int_rn(v[e] * inverse);
-                word[e / 4] |= ((unsigned)quant & 0xffu) << (e % 4 * 8);
-                sum += quant;
+            for (int j = 0; j < 2; j++) {
+                const unsigned low = __byte_perm(bits[4 * j], bits[4 * j + 1], 0x0040);
+                const unsigned high = __byte_perm(bits[4 * j + 2], bits[4 * j + 3], 0x0040);
+                word[j] = __byte_perm(low, high, 0x5410);
+                sum = __dp4a((int)word[j], 0x01010101, sum);
             }
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);

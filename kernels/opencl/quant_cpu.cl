@@ -34,24 +34,31 @@ static inline Row row_at(byte_ptr w, uint k, uint n, uint row) {
 #define SCALE(row, b) half_value((row).scales[(b) * (BLOCK_BYTES / 2)])
 #endif
 
-#if W_TYPE == TYPE_Q8_0
-#define CHARS(p) vload8(0, (const __global char *)(p))
+// Clang's own conversions are instructions, and OpenCL's built-ins may be calls (PoCL).
+#ifdef __clang__
+#define CONVERT(v, type) __builtin_convertvector(v, type)
 #else
-#define CHARS(p) vload8(0, p)
+#define CONVERT(v, type) convert_##type(v)
 #endif
+#if W_TYPE == TYPE_Q8_0
+typedef char8 chars_t __attribute__((aligned(1)));
+#else
+typedef uchar8 chars_t __attribute__((aligned(1)));
+#endif
+#define CHARS(p) (*(const __global chars_t *)(p))
 
 #if X8
 
 // Products of quants are summed in 16 bits: two of bytes fit, and four of nibbles.
 typedef short8 lanes_t;
-#define W_LANES(chars) convert_short8(chars)
-#define X_LANES(x, i) convert_short8(vload8(0, (x)->quants + (i)))
-#define WIDEN(v) convert_float8(convert_int8(v))
+#define W_LANES(chars) CONVERT(chars, short8)
+#define X_LANES(x, i) CONVERT((x)->quants[(i) / 8], short8)
+#define WIDEN(v) CONVERT(v, float8)
 #define X_SCALE(x, b) (x)->scales[b]
 #define X_SUM(x, b) (x)->sums[b]
 
 typedef struct {
-    char quants[X_CACHE];
+    char8 quants[X_CACHE / 8];
     float scales[X_CACHE / 32], sums[X_CACHE / 32];
 } Xs;
 
@@ -66,7 +73,7 @@ static inline void fill(Xs *to, const __global XT *x, uint k, bool wide) {
         int sum = 0;
         for (uint j = 0; j < 4; j++) {
             const int8 quants = quantised(v[j], top);
-            vstore8(convert_char8(quants), b * 4 + j, to->quants);
+            to->quants[b * 4 + j] = convert_char8(quants);
             sum += isum(quants);
         }
         to->scales[b] = quotient(top, 127.0f);
@@ -77,7 +84,7 @@ static inline void fill(Xs *to, const __global XT *x, uint k, bool wide) {
 #else
 
 typedef float8 lanes_t;
-#define W_LANES(chars) convert_float8(chars)
+#define W_LANES(chars) CONVERT(chars, float8)
 #define X_LANES(x, i) (x)->values[(i) / 8]
 #define WIDEN(v) (v)
 #define X_SCALE(x, b) 1.0f
