@@ -173,6 +173,7 @@ gemv_quant(const Byte *__restrict__ bytes, const XT *__restrict__ x, float *__re
     const bool wide = x_offset % 8 == 0;
     x += x_offset;
 
+    const unsigned power = POWER | n >> 31;  // n is below 2^31, which the compiler cannot know
     unsigned rows[ROWS];
     rows_of(rows, blockIdx.x, group, n);
     Flight flight(group, lane);
@@ -205,7 +206,7 @@ gemv_quant(const Byte *__restrict__ bytes, const XT *__restrict__ x, float *__re
                     const XUnit xs = held.unit(u - base);
 #pragma unroll
                     for (int r = 0; r < ROWS; r++)
-                        acc[r] += dot(flight.take(a, r), xs, u);
+                        acc[r] += dot(flight.take(a, r), xs, u, power);
                 }
                 flight.depart(w, rows, a, next * AHEAD + a, !last || tile + gridDim.x < tiles);
             }

@@ -216,6 +216,7 @@ __device__ __forceinline__ void place(unsigned c, unsigned per, unsigned &u, uns
 #if X8
 
 #define PIECES (UNIT / 16)  // of 16 quants
+#define POWER 0u           // of no use
 
 struct XUnit {
     unsigned quant[UNIT / 4];
@@ -284,7 +285,7 @@ template <int N> struct Held {
     }
 };
 
-__device__ __forceinline__ float dot(const Unit &w, const XUnit &x, unsigned u) {
+__device__ __forceinline__ float dot(const Unit &w, const XUnit &x, unsigned u, unsigned) {
     int sum[2] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -342,38 +343,48 @@ template <int N> struct Held {
     }
 };
 
-// Byte i of a word, less `bias`: as the end of the mantissa of 2^23, which comes off again. That is
-// exact, and costs half of a conversion. Nibbles become bytes first: shorter ways to their floats
-// take several constants, which the compiler sets anew each time.
-__device__ __forceinline__ float byte_at(unsigned word, int i, float bias) {
-    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 | i)) - (8388608.0f + bias);
+// Numbers out of bytes by a permutation, which costs half of a conversion. Exponents come from
+// `power`, which must look unknown: the compiler sets a constant anew for each use.
+#if W_TYPE == TYPE_Q8_0
+#define POWER 0x4b000000u  // 2^23, whose last place is 1
+// Byte i of a word, less 128.
+__device__ __forceinline__ float byte_at(unsigned word, int i, unsigned power) {
+    return __uint_as_float(__byte_perm(word, power, 0x7440 | i)) - (8388608.0f + 128);
 }
+#else
+#define POWER 0x41000000u
+// Nibble `half` of byte i of a word, plus 16: the first places of a mantissa. Sums less 16 times
+// those of x are within rounding of sums of nibbles: numbers up to 31, not 15, are rounded.
+__device__ __forceinline__ float nibble_at(unsigned word, int i, int half, unsigned power) {
+    const unsigned bytes = ((half ? word >> 1 : word << 3) & 0x78787878u) | 0x80808080u;
+    return __uint_as_float(__byte_perm(bytes, power, 0x7044 | i << 8));
+}
+#endif
 
-__device__ __forceinline__ float dot(const Unit &w, const XUnit &x, unsigned u) {
+__device__ __forceinline__ float dot(const Unit &w, const XUnit &x, unsigned u, unsigned power) {
 #if W_TYPE == TYPE_Q8_0
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < UNIT; i++)
-        sum = fmaf(byte_at(w.quant[i / 4] ^ 0x80808080u, i % 4, 128), x.v[i], sum);
+        sum = fmaf(byte_at(w.quant[i / 4] ^ 0x80808080u, i % 4, power), x.v[i], sum);
     return low_float<TYPE_F16>(w.scale) * sum;
 #else
     float sum[2] = {}, total[2] = {};
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        const float bias = W_TYPE == TYPE_Q4_0 ? 8 : 0;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float v = x.v[16 * half + i];
-            const unsigned bytes = w.quant[i / 4] >> (4 * half) & 0x0f0f0f0fu;
-            sum[half] = fmaf(byte_at(bytes, i % 4, bias), v, sum[half]);
+            sum[half] = fmaf(nibble_at(w.quant[i / 4], i % 4, half, power), v, sum[half]);
             total[half] += v;  // the same for every row
         }
     }
 #if W_TYPE == TYPE_Q4_0
-    return low_float<TYPE_F16>(w.scale) * (sum[0] + sum[1]);
+    return low_float<TYPE_F16>(w.scale) * (sum[0] + sum[1] - 24 * (total[0] + total[1]));
 #else
     const Factors f(w.head, u);
-    return f.scale[0] * sum[0] + f.scale[1] * sum[1] - (f.min[0] * total[0] + f.min[1] * total[1]);
+    return f.scale[0] * (sum[0] - 16 * total[0]) + f.scale[1] * (sum[1] - 16 * total[1]) -
+           (f.min[0] * total[0] + f.min[1] * total[1]);
 #endif
 #endif
 }
