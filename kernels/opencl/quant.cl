@@ -10,7 +10,7 @@
 //   AHEAD     units of a row in flight for each item
 //   X_ROUNDS  x is held in pieces of X_ROUNDS * AHEAD * LANES * UNIT elements (UNIT: 16 of q8_0, 32
 //             of q4_0 and q4_K), 4 bytes each, or 1.25 with X8. Fastest where one is the whole x.
-//             Sums take ROWS * BLOCK * 4.5 bytes of local memory more, quantising BLOCK * 4.
+//             Sums take ROWS * BLOCK * 4.5 bytes of local memory more, quantising BLOCK * 8.
 //   W_PACK    a load takes 2 << W_PACK bytes: 0 to 3; for q8_0 and q4_0 as in files 0, and 1, which
 //             loads aligned words and shifts the quants out of them.
 // Alignment: w + w_offset and rows to the load; that is, as in files, for q8_0 and q4_0 k / 32 even
@@ -159,28 +159,30 @@ static inline XUnit held_unit(const __local Held *held, uint u) {
     return x;
 }
 
-// Quantises `count` elements, a multiple of 32: eight to an item, and four items share a scale.
+// Quantises `count` elements, a multiple of 32: an item takes 16, and two share a scale.
 static inline void fill(__local Held *held, const __global XT *x, uint count, bool wide) {
-    const uint item = get_local_id(0), first = item / 4 * 4;
-    for (uint from = 0; from < count; from += BLOCK * 8) {
-        const uint i = from + item * 8;
-        const float8 v = i < count ? load_eight(x + i, wide) : (float8)0;
-        held->tops[item] = magnitude(v);
+    const uint item = get_local_id(0);
+    for (uint from = 0; from < count; from += BLOCK * 16) {
+        const uint i = from + item * 16;
+        float8 low = 0, high = 0;
+        if (i < count) {
+            low = load_eight(x + i, wide);
+            high = load_eight(x + i + 8, wide);
+        }
+        held->tops[item] = max(magnitude(low), magnitude(high));
         barrier(CLK_LOCAL_MEM_FENCE);
-        const float top = max(max(held->tops[first], held->tops[first + 1]),
-                              max(held->tops[first + 2], held->tops[first + 3]));
-        const int8 quants = quantised(v, top);
-        held->sums[item] = isum(quants);
+        const float top = max(held->tops[item], held->tops[item ^ 1]);
+        const int8 first = quantised(low, top), second = quantised(high, top);
+        held->sums[item] = isum(first + second);
         barrier(CLK_LOCAL_MEM_FENCE);
         if (i < count) {
             const uint2 at = place(i / 16);
-            ((__local uint2 *)&held->quants[at.y][at.x])[i / 8 % 2] =
-                as_uint2(convert_char8(quants));
+            held->quants[at.y][at.x] =
+                (uint4)(as_uint2(convert_char8(first)), as_uint2(convert_char8(second)));
             if (i % 32 == 0) {
                 const float scale = quotient(top, 127.0f);
-                const int sum = held->sums[first] + held->sums[first + 1] +
-                                held->sums[first + 2] + held->sums[first + 3];
-                held->scales[i / 32] = (float2)(scale, scale * sum);
+                held->scales[i / 32] =
+                    (float2)(scale, scale * (held->sums[item] + held->sums[item + 1]));
             }
         }
     }
