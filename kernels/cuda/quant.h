@@ -176,7 +176,7 @@ struct Factors {
 #endif
 
 // Eight elements of x; `wide`: their address is aligned to 16 bytes.
-__device__ __forceinline__ void load_eight(float (&v)[8], const XT *x, bool wide) {
+__device__ __forceinline__ void load_eight(float *v, const XT *x, bool wide) {
     if (!wide) {
 #pragma unroll
         for (int e = 0; e < 8; e++)
@@ -245,40 +245,39 @@ template <int N> struct Held {
         return x;
     }
 
-    // Quantises `count` elements, a multiple of 32. Eight to a thread, whose group of four
-    // shares a scale: every thread of a warp takes part.
+    // Quantises `count` elements, a multiple of 32. A thread takes 16, and two share a scale: every
+    // thread of a warp takes part.
     __device__ __forceinline__ void fill(const XT *x, unsigned count, bool wide) {
-        for (unsigned from = 0; from < count; from += BLOCK * 8) {
-            const unsigned i = from + threadIdx.x * 8;
-            float v[8] = {}, top = 0;
+        for (unsigned from = 0; from < count; from += BLOCK * 16) {
+            const unsigned i = from + threadIdx.x * 16;
+            float v[16] = {}, top = 0;
             if (i < count)
-                load_eight(v, x + i, wide);
+                load_eight(v, x + i, wide), load_eight(v + 8, x + i + 8, wide);
 #pragma unroll
-            for (int e = 0; e < 8; e++)
+            for (int e = 0; e < 16; e++)
                 top = fmaxf(top, fabsf(v[e]));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
             const float scale = top / 127.0f, inverse = top > 0 ? 127.0f / top : 0;
             // To the nearest integer, ties to even, where the sum's last place is 1: the low byte.
-            unsigned bits[8], word[2];
-#pragma unroll
-            for (int e = 0; e < 8; e++)
-                bits[e] = __float_as_uint(__fadd_rn(__fmul_rn(v[e], inverse), 12582912.0f));
+            unsigned word[4];
             int sum = 0;
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const unsigned low = __byte_perm(bits[4 * j], bits[4 * j + 1], 0x0040);
-                const unsigned high = __byte_perm(bits[4 * j + 2], bits[4 * j + 3], 0x0040);
-                word[j] = __byte_perm(low, high, 0x5410);
+            for (int j = 0; j < 4; j++) {
+                unsigned bits[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    bits[e] =
+                        __float_as_uint(__fadd_rn(__fmul_rn(v[4 * j + e], inverse), 12582912.0f));
+                word[j] = __byte_perm(__byte_perm(bits[0], bits[1], 0x0040),
+                                      __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
                 sum = __dp4a((int)word[j], 0x01010101, sum);
             }
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
             if (i >= count)
                 continue;
             unsigned u, p;
-            place(i / 8, 2, u, p);
-            ((uint2 *)&quants[p / 2][u])[p % 2] = make_uint2(word[0], word[1]);
+            place(i / 16, 1, u, p);
+            quants[p][u] = make_uint4(word[0], word[1], word[2], word[3]);
             if (i % 32 == 0)
                 scales[i / 32] = make_float2(scale, scale * sum);
         }

@@ -10,7 +10,7 @@
 //   AHEAD     units of a row in flight for each item
 //   X_ROUNDS  x is held in pieces of X_ROUNDS * AHEAD * LANES * UNIT elements (UNIT: 16 of q8_0, 32
 //             of q4_0 and q4_K), 4 bytes each, or 1.25 with X8. Fastest where one is the whole x.
-//             Sums take ROWS * BLOCK * 4.5 bytes of local memory more, quantising BLOCK * 4.
+//             Sums take ROWS * BLOCK * 4.5 bytes of local memory more, quantising BLOCK * 8.
 //   W_PACK    a load takes 2 << W_PACK bytes: 0 to 3; for q8_0 and q4_0 as in files 0, and 1, which
 //             loads aligned words and shifts the quants out of them.
 // Alignment: w + w_offset and rows to the load; that is, as in files, for q8_0 and q4_0 k / 32 even
@@ -159,28 +159,30 @@ static inline XUnit held_unit(const __local Held *held, uint u) {
     return x;
 }
 
-// Quantises `count` elements, a multiple of 32: eight to an item, and four items share a scale.
+// Quantises `count` elements, a multiple of 32: an item takes 16, and two share a scale.
 static inline void fill(__local Held *held, const __global XT *x, uint count, bool wide) {
-    const uint item = get_local_id(0), first = item / 4 * 4;
-    for (uint from = 0; from < count; from += BLOCK * 8) {
-        const uint i = from + item * 8;
-        const float8 v = i < count ? load_eight(x + i, wide) : (float8)0;
-        held->tops[item] = magnitude(v);
+    const uint item = get_local_id(0);
+    for (uint from = 0; from < count; from += BLOCK * 16) {
+        const uint i = from + item * 16;
+        float8 low = 0, high = 0;
+        if (i < count) {
+            low = load_eight(x + i, wide);
+            high = load_eight(x + i + 8, wide);
+        }
+        held->tops[item] = max(magnitude(low), magnitude(high));
         barrier(CLK_LOCAL_MEM_FENCE);
-        const float top = max(max(held->tops[first], held->tops[first + 1]),
-                              max(held->tops[first + 2], held->tops[first + 3]));
-        const int8 quants = quantised(v, top);
-        held->sums[item] = isum(quants);
+        const float top = max(held->tops[item], held->tops[item ^ 1]);
+        const int8 first = quantised(low, top), second = quantised(high, top);
+        held->sums[item] = isum(first + second);
         barrier(CLK_LOCAL_MEM_FENCE);
         if (i < count) {
             const uint2 at = place(i / 16);
-            ((__local uint2 *)&held->quants[at.y][at.x])[i / 8 % 2] =
-                as_uint2(convert_char8(quants));
+            held->quants[at.y][at.x] =
+                (uint4)(as_uint2(convert_char8(first)), as_uint2(convert_char8(second)));
             if (i % 32 == 0) {
                 const float scale = quotient(top, 127.0f);
-                const int sum = held->sums[first] + held->sums[first + 1] +
-                                held->sums[first + 2] + held->sums[first + 3];
-                held->scales[i / 32] = (float2)(scale, scale * sum);
+                held->scales[i / 32] =
+                    (float2)(scale, scale * (held->sums[item] + held->sums[item + 1]));
             }
         }
     }
@@ -189,7 +191,9 @@ static inline void fill(__local Held *held, const __global XT *x, uint count, bo
 #define DOT4(sum, a, b) \
     sum = dp4a((a).w, (b).w, dp4a((a).z, (b).z, dp4a((a).y, (b).y, dp4a((a).x, (b).x, sum))))
 
-static inline float dot_unit(Unit w, XUnit x, uint u) {
+#define POWER 0u  // of no use
+
+static inline float dot_unit(Unit w, XUnit x, uint u, uint power) {
     int first = 0;
 #if W_TYPE == TYPE_Q8_0
     DOT4(first, w.quants, x.quants[0]);
@@ -241,53 +245,60 @@ static inline void fill(__local Held *held, const __global XT *x, uint count, bo
     }
 }
 
-static inline float sum4(float4 v) { return v.x + v.y + v.z + v.w; }
-
-// Bits as the end of a mantissa, and the power of two that their place makes of it, off again:
-// exact, and cheaper than a conversion. Byte or nibble `at` bits up of four words.
-#define BYTES_AT(words, at) \
-    (as_float4(((words) >> (at) & 0xff) | 0x4b000000) - 8388736.0f)
-#define NIBBLES_AT(words, at, bias)                                                      \
-    (as_float4(((words) & 0xfu << (at)) | (0x4b000000u - ((uint)(at) << 23))) -          \
-     (as_float(0x4b000000u - ((uint)(at) << 23)) + (bias)))
-
-// a.x * b.x + ... with b's elements in a vector each: words hold an element of each vector.
-static inline float4 column(float4 a, float4 b, float4 c, float4 d, uint i) {
-    return i == 0   ? (float4)(a.x, b.x, c.x, d.x)
-           : i == 1 ? (float4)(a.y, b.y, c.y, d.y)
-           : i == 2 ? (float4)(a.z, b.z, c.z, d.z)
-                    : (float4)(a.w, b.w, c.w, d.w);
+// Numbers out of bytes: the byte becomes the end of the mantissa of 2^23, which comes off again, or
+// a nibble the first places of 16's, which comes off the sum: cuda/quant.h. `power` must look
+// unknown: NVIDIA's compiler sets a constant anew for each use.
+#if W_TYPE == TYPE_Q8_0
+#define POWER 0x4b000000u
+#define BYTE_AT 0
+#else
+#define POWER 0x41000000u
+#define BYTE_AT 16
+#endif
+static inline float byte_value(uint word, uint i, uint power) {
+#if PTX
+    uint bits;
+    asm("prmt.b32 %0, %1, %2, %3;"
+        : "=r"(bits) : "r"(word), "r"(power), "r"(BYTE_AT ? 0x7044 | i << 8 : 0x7440 | i));
+    return as_float(bits);
+#else
+    return as_float((word >> (8 * i) & 0xff) << BYTE_AT | power);
+#endif
 }
 
-#define COLUMN(x, first, i) column(x[first], x[first + 1], x[first + 2], x[first + 3], i)
+static inline float sum4(float4 v) { return v.x + v.y + v.z + v.w; }
 
-static inline float dot_unit(Unit w, XUnit x, uint u) {
+// Products of four words' bytes with 16 elements of x.
+static inline float products(uint4 w, const XUnit *x, uint first, uint power) {
+    float4 sum = 0;
+    #pragma unroll
+    for (uint i = 0; i < 4; i++) {
+        const uint word = i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w;
+        const float4 values = (float4)(byte_value(word, 0, power), byte_value(word, 1, power),
+                                       byte_value(word, 2, power), byte_value(word, 3, power));
 #if W_TYPE == TYPE_Q8_0
-    const uint4 biased = w.quants ^ 0x80808080u;
-    const float4 sum =
-        BYTES_AT(biased, 0) * COLUMN(x.v, 0, 0) + BYTES_AT(biased, 8) * COLUMN(x.v, 0, 1) +
-        BYTES_AT(biased, 16) * COLUMN(x.v, 0, 2) + BYTES_AT(biased, 24) * COLUMN(x.v, 0, 3);
-    return half_value(w.scale) * sum4(sum);
+        sum += (values - (8388608.0f + 128)) * x->v[first + i];
 #else
-#define BIAS (W_TYPE == TYPE_Q4_0 ? 8.0f : 0.0f)
-    const uint4 word = w.quants, upper = word >> 12;
-    const float4 low =
-        NIBBLES_AT(word, 0, BIAS) * COLUMN(x.v, 0, 0) +
-        NIBBLES_AT(word, 8, BIAS) * COLUMN(x.v, 0, 1) +
-        NIBBLES_AT(word, 16, BIAS) * COLUMN(x.v, 0, 2) +
-        NIBBLES_AT(upper, 12, BIAS) * COLUMN(x.v, 0, 3);
-    const float4 high =
-        NIBBLES_AT(word, 4, BIAS) * COLUMN(x.v, 4, 0) +
-        NIBBLES_AT(word, 12, BIAS) * COLUMN(x.v, 4, 1) +
-        NIBBLES_AT(upper, 8, BIAS) * COLUMN(x.v, 4, 2) +
-        NIBBLES_AT(upper, 16, BIAS) * COLUMN(x.v, 4, 3);
+        sum += values * x->v[first + i];
+#endif
+    }
+    return sum4(sum);
+}
+
+static inline float dot_unit(Unit w, XUnit x, uint u, uint power) {
+#if W_TYPE == TYPE_Q8_0
+    return half_value(w.scale) * products(w.quants ^ 0x80808080u, &x, 0, power);
+#else
+    const float low = products((w.quants << 3 & 0x78787878u) | 0x80808080u, &x, 0, power);
+    const float high = products((w.quants >> 1 & 0x78787878u) | 0x80808080u, &x, 4, power);
+    const float total_low = sum4(x.v[0] + x.v[1] + x.v[2] + x.v[3]);  // the same for every row
+    const float total_high = sum4(x.v[4] + x.v[5] + x.v[6] + x.v[7]);
 #if W_TYPE == TYPE_Q4_0
-    return half_value(w.scale) * sum4(low + high);
+    return half_value(w.scale) * (low + high - 24 * (total_low + total_high));
 #else
     const float4 f = factors(w.head, u / 2 % 4);
-    const float4 total_low = x.v[0] + x.v[1] + x.v[2] + x.v[3];  // the same for every row
-    const float4 total_high = x.v[4] + x.v[5] + x.v[6] + x.v[7];
-    return f.x * sum4(low) + f.y * sum4(high) - (f.z * sum4(total_low) + f.w * sum4(total_high));
+    return f.x * (low - 16 * total_low) + f.y * (high - 16 * total_high) -
+           (f.z * total_low + f.w * total_high);
 #endif
 #endif
 }
@@ -310,6 +321,7 @@ void gemv_quant(__global const uchar *restrict w, __global const XT *restrict x,
     const uint units = k / UNIT, rounds = (units + ROUND - 1) / ROUND;
     const uint tiles = (n + TILE - 1) / TILE;
     const bool wide = x_offset % 8 == 0;
+    const uint power = POWER | n >> 31;  // n is below 2^31, which the compiler cannot know
     w += w_offset;
     x += x_offset;
 
@@ -344,7 +356,7 @@ void gemv_quant(__global const uchar *restrict w, __global const XT *restrict x,
                     const XUnit xs = held_unit(&held, u - base);
                     #pragma unroll
                     for (uint r = 0; r < ROWS; r++)
-                        acc[r] += dot_unit(flight[a][r], xs, u);
+                        acc[r] += dot_unit(flight[a][r], xs, u, power);
                 }
                 const uint v = (next * AHEAD + a) * LANES + lane;
                 if (next_tile < tiles && v < units) {
