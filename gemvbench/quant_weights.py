@@ -11,8 +11,6 @@ Weights are arrays [..., n] of float32, or bytes [..., row_bytes]. q8_0 is `quan
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,32 +20,8 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 
-class BlockType(NamedTuple):
-    """So many weights lie in so many bytes."""
-
-    weights: int
-    size: int
-
-
-BLOCKS = {
-    "q8_0": BlockType(32, 34),
-    "q4_0": BlockType(32, 18),
-    "q4_K": BlockType(256, 144),
-}
 _GROUPS = 8
 """Of a q4_K block: 32 weights with a scale and a min."""
-
-
-def row_bytes(kind: str, n: int) -> int:
-    """Bytes of a row of n weights.
-
-    Raises:
-        ValueError: n is no multiple of the block.
-    """
-    block = BLOCKS[kind]
-    if n % block.weights:
-        raise ValueError(f"{n} weights are no whole blocks of {block.weights} in {kind}")
-    return n // block.weights * block.size
 
 
 def quantise(kind: str, values: Floats) -> Bytes:
@@ -70,6 +44,28 @@ def dequantise(kind: str, rows: Bytes, n: int) -> Floats:
     if kind == "q8_0":
         return quant.dequantise(kind, rows, n)
     return _dequantise_q4_0(rows, n) if kind == "q4_0" else _dequantise_q4_k(rows, n)
+
+
+def repack(rows: Bytes, size: int) -> tuple[Bytes, Bytes]:
+    """Rows of blocks of `size` bytes, a scale first, as quants and scales: [..., bytes] each."""
+    blocks = rows.reshape(*rows.shape[:-1], -1, size)
+    quants, scales = blocks[..., 2:], blocks[..., :2]
+    return (
+        np.ascontiguousarray(quants).reshape(*rows.shape[:-1], -1),
+        np.ascontiguousarray(scales).reshape(*rows.shape[:-1], -1),
+    )
+
+
+def unpack(quants: Bytes, scales: Bytes) -> Bytes:
+    """Rows of blocks from what `repack` made."""
+    shape = (*scales.shape[:-1], scales.shape[-1] // 2, -1)
+    blocks = np.concatenate([scales.reshape(shape), quants.reshape(shape)], axis=-1)
+    return blocks.reshape(*quants.shape[:-1], -1)
+
+
+def pack_q8_0(scale: Floats, quants: NDArray[np.int8]) -> Bytes:
+    """Rows from scales [..., n / 32] and quants [..., n]."""
+    return quant.pack("q8_0", scale, quants)
 
 
 def pack_q4_0(scale: Floats, nibbles: Bytes) -> Bytes:
