@@ -368,7 +368,10 @@ def _add_arm(parser: argparse.ArgumentParser) -> None:
 def _add_operands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="ID", help="device id (default: the best present)")
     parser.add_argument(
-        "--weights", default="f16", metavar="TYPE", help="f16, bf16, q8_0, q4_0 or q4_K"
+        "--weights",
+        default="f16",
+        metavar="TYPE",
+        help="f16, bf16, q8_0, q4_0 or q4_K; of a model also a mix, as in q4_K,lm_head=q8_0",
     )
     parser.add_argument("--x", default="f16", metavar="TYPE", help="f16, bf16 or f32")
     parser.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")

@@ -45,9 +45,7 @@ def copy_turns(backend: Backend, pool: Buffer, layout: Layout, lead: int = 0) ->
     repeat(backend, pool, lead, layout.stride, 1, layout.turns)
 
 
-def repeat(
-    backend: Backend, buffer: Buffer, start: int, size: int, made: int, wanted: int
-) -> None:
+def repeat(backend: Backend, buffer: Buffer, start: int, size: int, made: int, wanted: int) -> None:
     """Pieces of `size` bytes again and again from byte `start` on, of which `made` are there."""
     while made < wanted:
         more = min(made, wanted - made)

@@ -105,7 +105,8 @@ def extra_rows(arm: Arm, n: int) -> int:
     return round(n * (arm.asked("extra") or 0) / 1000)
 
 
-def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+def _no_kernel(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    """Why a family has no kernel for such weights on such a device."""
     if "gemv" not in family.operations:
         return f"family {arm.family} computes {', '.join(family.operations)}, not gemv"
     if case.is_quantised and arm.family != "quant":
@@ -116,6 +117,12 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"family {arm.family} has no {device.language} kernel"
     if arm.file is not None and arm.file.path.endswith(".cu") != (device.language == "cuda"):
         return f"{arm.file.path} is not {device.language}, which {device.id} needs"
+    return None
+
+
+def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    if reason := _no_kernel(arm, family, case, device):
+        return reason
     if arm.asked("acc") == 16 and "half_arithmetic" not in device.capabilities:
         return f"{device.id} does not compute in FP16 (compile probe)"
     if arm.asked("acc") == 16 and (case.w, case.x) != ("f16", "f16"):

@@ -56,7 +56,8 @@ def _scales(
     drawn = inputs.values("random", "f32", count, seed, W_STREAM + _SCALES + stream)
     size = (1 + np.abs(drawn)) * np.float32(base)
     scale = (np.copysign(size, drawn) if signed else size).astype(np.float16)
-    return scale.reshape(*shape, 1).view(np.uint8)
+    halves: Bytes = scale.reshape(*shape, 1).view(np.uint8)
+    return halves
 
 
 def integer_rows(case: Gemv, seed: int) -> Bytes:

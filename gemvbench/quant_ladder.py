@@ -117,9 +117,7 @@ def specialize_quant(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization
     )
 
 
-def _specialize_items(
-    arm: Arm, case: Gemv, device: DeviceInfo, types: Constants
-) -> Specialization:
+def _specialize_items(arm: Arm, case: Gemv, device: DeviceInfo, types: Constants) -> Specialization:
     """The kernel for CPUs."""
     made = build(
         arm,
@@ -187,8 +185,7 @@ def _shapes(arm: Arm) -> list[tuple[int, int]]:
     """(rows, ahead) that are open, those asked for in place of the choice."""
     rows, ahead = arm.value("rows"), arm.value("ahead")
     shapes = [
-        (r if rows == AUTO_VALUE else rows, a if ahead == AUTO_VALUE else ahead)
-        for r, a in _SHAPES
+        (r if rows == AUTO_VALUE else rows, a if ahead == AUTO_VALUE else ahead) for r, a in _SHAPES
     ]
     return list(dict.fromkeys(shapes))
 
