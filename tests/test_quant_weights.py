@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gemvbench import quant_weights as qw
+from gemvbench.case import BLOCKS, row_bytes
 
 TYPES = {
     "q8_0": gguf.GGMLQuantizationType.Q8_0,
@@ -31,7 +32,7 @@ def test_quantised_as_gguf_does(kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_random_bytes_are_dequantised_as_gguf_does(kind: str) -> None:
     """Every bit pattern of quants, scales and mins; d and dmin are finite."""
-    block = qw.BLOCKS[kind]
+    block = BLOCKS[kind]
     rows = np.random.default_rng(5).integers(0, 256, (9, 4, block.size), dtype=np.uint8)
     halves = 4 if kind == "q4_K" else 2
     rows[..., 1:halves:2] &= 0x3F
@@ -39,7 +40,7 @@ def test_random_bytes_are_dequantised_as_gguf_does(kind: str) -> None:
     n = 4 * block.weights
     expected = gguf.quants.dequantize(rows, TYPES[kind])
     np.testing.assert_array_equal(qw.dequantise(kind, rows, n), expected)
-    assert qw.row_bytes(kind, n) == rows.shape[1]
+    assert row_bytes(kind, n) == rows.shape[1]
 
 
 def test_q4_k_is_packed_as_it_is_read() -> None:
@@ -57,6 +58,16 @@ def test_q4_k_is_packed_as_it_is_read() -> None:
 
 def test_what_is_no_whole_block_is_refused() -> None:
     with pytest.raises(ValueError, match="no whole blocks of 256 in q4_K"):
-        qw.row_bytes("q4_K", 128)
+        row_bytes("q4_K", 128)
     with pytest.raises(ValueError, match="packed from its parts"):
         qw.quantise("q4_K", draw(1, 256))
+
+
+@pytest.mark.parametrize(("kind", "size"), [("q8_0", 34), ("q4_0", 18)])
+def test_repacked_rows_are_all_quants_then_all_scales(kind: str, size: int) -> None:
+    rows = np.random.default_rng(9).integers(0, 256, (5, 4 * size), dtype=np.uint8)
+    quants, scales = qw.repack(rows, size)
+    assert (quants.shape, scales.shape) == ((5, 4 * (size - 2)), (5, 8))
+    np.testing.assert_array_equal(scales[3, 2:4], rows[3, size : size + 2])
+    np.testing.assert_array_equal(quants[3, size - 2 : 2 * size - 4], rows[3, size + 2 : 2 * size])
+    np.testing.assert_array_equal(qw.unpack(quants, scales), rows)
