@@ -32,7 +32,7 @@ QUANT_TYPES = tuple(BLOCKS)
 # The exact check sums k products of at most 9 in FP32, which is exact below 2**24.
 MAX_K = (2**24 - 1) // 9
 MAX_QUANT_K = 1 << 16
-"""Of quantised weights: x has a 127 in every 32 elements there, and scales are 1 and 2."""
+"""Of quantised weights: there x has 127 or 254 in every 32 elements, and scales are 1 and 2."""
 MAX_N = 1 << 24
 """Rows; the host keeps several float64 values for each while it verifies."""
 

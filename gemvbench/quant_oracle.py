@@ -32,6 +32,7 @@ def exact_trials(case: Gemv, seed: int) -> Iterator[Exact]:
     w, _ = parts(case, quant_inputs.integer_rows(case, seed))
     x = inputs.integers("small", case.k, seed, quant_inputs.X_STREAM)
     x[::32] = TOP * np.sign(x[::32])
+    x *= np.repeat(1 + np.arange(case.k // 32) % 2, 32).astype(np.int32)
     for name, values in (
         ("exact", x),
         ("first column", unit(case, 0)),
