@@ -23,8 +23,8 @@ _BASE = {"q8_0": 1 / 128, "q4_0": 1 / 8, "q4_K": 2.0**-10}
 """Scales are one to two times this: weights of about 1."""
 _BASE_MIN = 2.0**-7
 TOP = 127
-"""In every 32 elements of an integer x, and 127/128 in every 32 of a random one, times powers of two
-that tell blocks apart: their scales in 8 bits are exact, however a device divides."""
+"""In every 32 elements of an integer x, and 127/128 in every 32 of a random one, times powers of
+two that tell blocks apart: their scales in 8 bits are exact, however a device divides."""
 
 Doubles = NDArray[np.float64]
 

@@ -133,7 +133,7 @@ def test_bulk_is_compiled_where_it_runs():
 
 
 def quant_texts(architecture: str) -> set[str]:
-    """Family `quant`: every load of every type, stored and repacked, with the other axes in turn."""
+    """Family `quant`: every load of every type and layout, with the other axes in turn."""
     able = ("dependent_launch",) if int(architecture[3:]) >= 90 else ()
     device = msgspec.structs.replace(GPU, capabilities=able)
     others = itertools.cycle(

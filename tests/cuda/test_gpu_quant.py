@@ -20,7 +20,7 @@ __all__ = ["backend"]  # a fixture
 pytestmark = pytest.mark.cuda
 
 BLOCKS = (1, 2, 3, 4, 7, 8, 12, 33, 136, 544)
-"""Rows of so many blocks of 32, or of 256 in q4_K: of less than a load, of odd numbers, of pieces."""
+"""Of a row: less than a load, odd numbers, and more than one piece of x."""
 ROWS = (1, 3, 17, 300)
 OFFSETS = ((0, 0), (2, 4), (4, 0), (8, 12), (16, 16))
 SHAPES = (
