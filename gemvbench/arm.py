@@ -67,6 +67,7 @@ FAMILIES: dict[str, Family] = {
             "block": (256, 64, 128, 512, AUTO_VALUE),
             "acc": (32, 16),
             "unroll": (1, 2, 4, 8, AUTO_VALUE),
+            "wide": (0, 1),
             "extra": _EXTRA,
         },
     ),
@@ -100,6 +101,7 @@ FAMILIES: dict[str, Family] = {
         summary="rows copied in bulk into shared memory; in decode a token is one launch (sm_90)",
         file="bulk",
         entry="gemv_bulk",
+        axes={"fenced": (0, 1)},
         languages=("cuda",),
     ),
     "frozen": Family(
@@ -131,7 +133,20 @@ FAMILIES: dict[str, Family] = {
         summary="attention in one pass: tokens split over workgroups, online softmax, a merge",
         file="splitkv",
         entry="attn_splitkv",
-        axes=_ATTENTION_AXES,
+        axes=_ATTENTION_AXES | {"fused": (0, 1)},
+        operations=("attention",),
+    ),
+    "flashdecode": Family(
+        summary="attention in one launch on tensor cores, the last workgroup merges; for CUDA",
+        file="flashdecode",
+        entry="attn_flash",
+        axes={
+            "block": (AUTO_VALUE, 64, 128, 256),
+            "splits": _ATTENTION_AXES["splits"],
+            "resident": (AUTO_VALUE, 1, 2, 3, 4),
+            "dependent": (0, 1),
+        },
+        languages=("cuda",),
         operations=("attention",),
     ),
 }

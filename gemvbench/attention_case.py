@@ -151,7 +151,7 @@ class Attention(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     @property
     def fixed_bytes(self) -> int:
         """Bytes of what does not rotate: Q, scores, output, and partial results at their most."""
-        partial = MAX_RANGES * self.heads * (self.v_size + 2) if self.has_v else 0
+        partial = MAX_RANGES * self.heads * (self.v_size + 2) + self.counters if self.has_v else 0
         scores = self.heads * self.score_stride
         return self._query_bytes + 4 * (scores + partial + self.heads * self.v_size)
 
@@ -176,6 +176,11 @@ class Attention(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         set of a CPU's cache.
         """
         return -(-self.context // 16) * 16 + 16
+
+    @property
+    def counters(self) -> int:
+        """Words before partial results, for counts of workgroups: one for each head, rounded up."""
+        return -(-self.heads // 64) * 64
 
     @property
     def outputs(self) -> int:

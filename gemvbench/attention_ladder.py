@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
 from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention
 from gemvbench.device import DeviceInfo
-from gemvbench.outcome import Constants, Declined, Specialization, Step
+from gemvbench.flash_ladder import no_flash, specialize_flash
+from gemvbench.libraries import LIBRARY_FAMILIES, attention_declines
+from gemvbench.outcome import Constants, Declined, LibraryArm, Outcome, Specialization, Step
 from gemvbench.stages import Ranges, Stage
 
 _MOST_LANES = 32
@@ -45,12 +47,24 @@ class _Side:
     slabs: int
 
 
-def specialize_attention(
-    arm: Arm, case: Attention, device: DeviceInfo
-) -> Specialization | Declined:
+def specialize_attention(arm: Arm, case: Attention, device: DeviceInfo) -> Outcome:
     """Constants, stages and ranges of `arm` for `case` on `device`. Pure; opens nothing."""
+    if arm.family in LIBRARY_FAMILIES:
+        reason = attention_declines(arm.family, case, device)
+        if reason:
+            return Declined(arm.name, reason)
+        return LibraryArm(
+            arm=arm.name,
+            library=arm.family,
+            w=case.k_type,
+            y=case.k_type,
+            operation=case.op,
+        )
     if arm.family not in FAMILIES or case.op not in FAMILIES[arm.family].operations:
         return Declined(arm.name, f"{arm.family} does not compute {case.op}")
+    if arm.family == "flashdecode":
+        reason = no_flash(arm, case, device)
+        return Declined(arm.name, reason) if reason else specialize_flash(arm, case, device)
     block = arm.value("block")
     steps: list[Step] = []
     if block == AUTO_VALUE:
@@ -70,7 +84,7 @@ def specialize_attention(
     depth = 1 if block == 1 else max(1, min(4, _MOST_SUMS // max(k.held, v.held)))
     constants = _constants(arm, case, device, block, k, v, depth)
     ranges = _ranges(arm, case, device, k, v, depth)
-    stages = _stages(arm.family, case, k, v, ranges, block)
+    stages = _stages(arm, case, k, v, ranges, block)
     return Specialization(
         arm=arm.name,
         family=arm.family,
@@ -89,13 +103,15 @@ def specialize_attention(
 def recommend_attention(case: Attention, device: DeviceInfo) -> Arm:
     """The arm the project recommends, `auto`: a rule by operation, shape and kind of device.
 
-    A GPU goes over the cache in one pass where the operation allows it; else it reads a row once
-    for all its heads where heads share, and rows in the order in which they lie where not.
+    A GPU goes over the cache in one pass where the operation allows it, on tensor cores where it
+    has them; else it reads a row once for all its heads where heads share, and rows in the order
+    in which they lie where not.
     """
     if device.is_cpu:
         return _recommend_for_cpu(case)
     if case.op == "attention":
-        return Arm(family="splitkv")
+        flash = Arm(family="flashdecode")
+        return flash if no_flash(flash, case, device) is None else Arm(family="splitkv")
     if case.ratio > 1:
         return Arm(family="gqa")
     return Arm(family="token_major" if case.layout == "tkd" else "per_head")
@@ -122,6 +138,8 @@ def _declines(arm: Arm, case: Attention, device: DeviceInfo, block: int) -> str 
         )
     if block == 1 and not device.is_cpu:
         return f"block1 is one work-item with vector loads, for CPUs, and {device.id} is a GPU"
+    if block == 1 and arm.asked("fused"):
+        return "block1 has no fused1: on a CPU a second launch merges the ranges"
     if block > device.max_workgroup:
         return f"workgroups of {block} exceed the {device.max_workgroup} of {device.id}"
     if arm.value("q") and case.op == "av":
@@ -200,6 +218,7 @@ def _constants(
         if arm.family == "splitkv":
             step = depth * k.subs
             constants["TILE"] = step * max(1, -(-_TILE // step))
+            constants["FUSED"] = arm.value("fused")
     if device.language == "opencl":
         constants["HALF"] = _half(device, block)
     return constants
@@ -231,14 +250,15 @@ def _ranges(
 
 
 def _stages(
-    family: str, case: Attention, k: _Side, v: _Side, ranges: Ranges, block: int
+    arm: Arm, case: Attention, k: _Side, v: _Side, ranges: Ranges, block: int
 ) -> tuple[Stage, ...]:
     def stage(entry: str, workgroups: int) -> Stage:
         return Stage(entry=entry, workgroups=workgroups, workgroup_size=block)
 
     splits = ranges.splits
-    if family == "splitkv":
-        merge = (stage("attn_merge", case.heads),) if splits > 1 else ()
+    if arm.family == "splitkv":
+        merges = splits > 1 and not arm.value("fused")
+        merge = (stage("attn_merge", case.heads),) if merges else ()
         return (stage("attn_splitkv", v.slabs * splits), *merge)
     k_ranges = -(-case.context // ranges.k_chunk)
     scores = stage("attn_kq", k.slabs * k_ranges)

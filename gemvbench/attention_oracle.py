@@ -24,10 +24,12 @@ from gemvbench.attention_reference import (
     Reference,
     Rows,
     raw_scores,
+    rounding,
     value_bound,
     weighted_rows,
 )
 from gemvbench.messages import Check
+from gemvbench.stages import Precision
 
 _INTEGERS = {"k": 23, "v": 24}
 """Streams of the generator."""
@@ -40,8 +42,8 @@ class Trial:
     """Operands of one check; `compare` judges an output [heads, outputs]."""
 
     name: str
-    compare: Callable[[Floats, bool], Check]
-    """The output, and whether the arm quantises Q."""
+    compare: Callable[[Floats, Precision], Check]
+    """The output, and what the arm may do."""
     k: Rows | None = None
     v: Rows | None = None
     q: Floats | None = None
@@ -80,8 +82,8 @@ def _random_scores(case: Attention, seed: int) -> Trial:
     k, q = attention_inputs.token_rows(case, "k", seed), attention_inputs.query(case, seed)
     reference = Reference(case, k=k, q=q, scale=case.factor)
 
-    def compare(y: Floats, quantised: bool) -> Check:
-        made = reference.quantised if quantised else reference
+    def compare(y: Floats, precision: Precision) -> Check:
+        made = reference.quantised if precision.quantises_q else reference
         return _within("random", y, made.scores, made.score_bound)
 
     return Trial("random", compare, k=k, q=q, scale=case.factor, is_timed=True)
@@ -135,8 +137,10 @@ def _every_token(case: Attention, k: Rows, v: Rows) -> Trial:
     q = np.zeros((case.heads, case.head_dim), np.float32)
     sums = weighted_rows(case, v, np.ones((case.heads, case.context), np.float32))
 
-    def compare(y: Floats, _: bool) -> Check:
-        near = np.abs(y.astype(np.float64) * case.context - sums) < 0.25
+    def compare(y: Floats, precision: Precision) -> Check:
+        near = np.abs(y.astype(np.float64) * case.context - sums) < 0.25 + rounding(
+            precision.y, sums, case.context
+        )
         return _verdict("every token", ~near, y * np.float32(case.context), sums)
 
     return Trial("every token", compare, k=k, v=v, q=q)
@@ -144,11 +148,12 @@ def _every_token(case: Attention, k: Rows, v: Rows) -> Trial:
 
 def _dominating(case: Attention, name: str, tokens: NDArray[np.int64], v: Rows) -> Trial:
     """One token's score is far above all others, so the output is its row of V."""
-    rows = np.zeros((case.context, case.kv_heads, case.head_dim), np.float32)
-    rows[tokens, np.arange(case.kv_heads)] = 1
+    one = quant.quantise(case.k_type, np.ones((case.kv_heads, case.head_dim), np.float32))
+    rows = np.zeros((case.context, *one.shape), np.uint8)  # zeros of every type
+    rows[tokens, np.arange(case.kv_heads)] = one
     size = 2.0 ** math.ceil(math.log2(_FAR / case.head_dim))
     q = np.full((case.heads, case.head_dim), size, np.float32)
-    return _one_row(case, name, tokens, v, k=quant.quantise(case.k_type, rows), q=q)
+    return _one_row(case, name, tokens, v, k=rows, q=q)
 
 
 def _softmax_trial(
@@ -163,9 +168,9 @@ def _softmax_trial(
 ) -> Trial:
     reference = Reference(case, k=k, q=q, v=v, scale=scale)
 
-    def compare(y: Floats, quantised: bool) -> Check:
-        made = reference.quantised if quantised else reference
-        return _within(name, y, *made.softmax)
+    def compare(y: Floats, precision: Precision) -> Check:
+        made = reference.quantised if precision.quantises_q else reference
+        return _within(name, y, *made.softmax(precision))
 
     return Trial(name, compare, k=k, v=v, q=q, scale=scale, is_timed=is_timed)
 
@@ -199,9 +204,11 @@ def _integer_rows(case: Attention, side: str, seed: int) -> Rows:
     """Small integers; quantised ones with scales of 1, 2 and 4, which tell groups apart."""
     kind, dim = case.side(side)
     shape = (case.context, case.kv_heads, dim)
-    flat = inputs.integers("small", math.prod(shape), seed, _INTEGERS[side])
+    count, stream = math.prod(shape), _INTEGERS[side]
     if kind not in QUANTISED:
-        return quant.quantise(kind, flat.reshape(shape).astype(np.float32))
+        flat = inputs.values("small", kind, count, seed, stream)
+        return flat.reshape(shape).view(np.uint8)
+    flat = inputs.values("small", "f16", count, seed, stream)
     groups = quant.scale_groups(kind, dim)
     scale = np.exp2(np.arange(math.prod(shape[:2]) * groups) % 3).astype(np.float32)
     return quant.pack(kind, scale.reshape(*shape[:2], groups), flat.reshape(shape).astype(np.int8))
@@ -211,7 +218,7 @@ def _special_rows(case: Attention, side: str, seed: int) -> Rows:
     """Values that conversions get wrong: zeros, subnormals, the largest, or every quant."""
     kind, dim = case.side(side)
     shape = (case.context, case.kv_heads, dim)
-    count = np.arange(math.prod(shape)).reshape(shape)
+    count = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
     if kind in QUANTISED:
         groups = quant.scale_groups(kind, dim)
         scale = np.exp2(-(np.arange(math.prod(shape[:2]) * groups) % 5)).astype(np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemvbench import attention_inputs, oracle
+from gemvbench import attention_inputs, inputs, oracle
 from gemvbench.attention_case import QUANTISED, Attention
 from gemvbench.backend.base import POISON, Backend, Buffer, Kernel, Launch
 from gemvbench.errors import CompileError
@@ -86,13 +86,13 @@ class AttentionSpace:
         for rows, start in ((k, 0), (v, case.k_bytes)):
             if rows is None:
                 continue
-            shape = (case.tokens_stored, case.kv_heads, rows.shape[-1])
-            # POISON in bytes; rows are even, and those of q8_KV multiples of 4.
-            whole = np.resize(np.array([POISON], np.uint32).view(np.uint8), shape)
-            whole[: case.context] = rows
-            if case.layout == "ktd":
-                whole = np.ascontiguousarray(whole.transpose(1, 0, 2))
-            self.backend.write(self.pool, whole, self._lead + start)
+            start += self._lead
+            if case.layout == "tkd":
+                self.backend.write(self.pool, rows, start)
+                continue
+            for head in range(case.kv_heads):
+                place = start + head * case.tokens_stored * rows.shape[-1]
+                self.backend.write(self.pool, rows[:, head], place)
 
     def set_query(self, q: NDArray[np.float32]) -> None:
         self.backend.write(self._q, attention_inputs.stored_query(self.case, q), 0)
@@ -109,21 +109,26 @@ class AttentionSpace:
         if self.case.op != "av":
             self.backend.fill(self._scores, POISON, self._score_bytes)
 
-    def output(self) -> NDArray[np.float32]:
-        """[heads, outputs]: scores of kq, rows of the others."""
+    def output(self, dtype: str = "f32") -> NDArray[np.float32]:
+        """[heads, outputs]: scores of kq, rows of the others, which are stored as `dtype`."""
         case = self.case
         if case.op != "kq":
-            flat = self.backend.download(self._out, np.float32, case.heads * case.v_size)
-            return flat.reshape(case.heads, case.v_size)
+            count = case.heads * case.v_size
+            flat = self.backend.download(self._out, inputs.DTYPES[dtype], count)
+            return flat.astype(np.float32).reshape(case.heads, case.v_size)
         return np.ascontiguousarray(self._all_scores()[:, : case.context])
 
-    def is_guard_intact(self) -> bool:
+    def is_guard_intact(self, dtype: str = "f32") -> bool:
         """Whether nothing was written behind the output, nor between the scores of two heads."""
-        case = self.case
-        start = 4 * case.heads * case.v_size if case.op != "kq" else 0
+        case, size = self.case, inputs.DTYPES[dtype].itemsize
+        start = _whole_words(size * case.heads * case.v_size) if case.op != "kq" else 0
         out = self.backend.download(self._out, np.uint32, (self._out_bytes - start) // 4, start)
         between = self._all_scores()[:, case.context :]
         return bool((out == POISON).all() and np.isnan(between).all())
+
+    def take_output(self, kernel: Kernel) -> None:
+        """The last output of a library that keeps it elsewhere."""
+        kernel.handle.store(self._out)
 
     def make_runner(self, job: Job) -> Runner:
         """Build an arm.
@@ -164,10 +169,15 @@ class AttentionSpace:
         )
 
     def partial_results(self, splits: int) -> Buffer:
-        """Room for the sums of all ranges, with maximum and sum of each; nothing for one."""
+        """Room for counts of workgroups that are done, which are 0, and for the sums of all ranges
+        with maximum and sum of each; nothing for one range."""
         if splits == 1:
             return self._out
-        return self.backend.alloc(4 * splits * self.case.heads * (self.case.v_size + 2))
+        counters = 4 * self.case.counters
+        sums = 4 * splits * self.case.heads * (self.case.v_size + 2)
+        made = self.backend.alloc(counters + sums)
+        self.backend.fill(made, 0, counters)
+        return made
 
     def _all_scores(self) -> NDArray[np.float32]:
         flat = self.backend.download(self._scores, np.float32, self._score_bytes // 4)
@@ -185,9 +195,10 @@ class AttentionCalls:
         self._space = space
         stages = [*job.stages, *(stage for call in job.calls for stage in call.stages)]
         self._kernels = {
-            entry: _compile(space.backend, job, entry)
+            entry: _compile(space, job, entry)
             for entry in dict.fromkeys(stage.entry for stage in stages)
         }
+        self.library = self._kernels.get(job.library)
         ranges = [job.ranges, *(call.ranges for call in job.calls)]
         self._partial = space.partial_results(max(each.splits for each in ranges))
 
@@ -195,7 +206,15 @@ class AttentionCalls:
         """One call on one copy of the caches; its stages are of the kinds given, or count."""
         args = self._space.arguments(turn, self._partial, call)
         return [
-            Launch(self._kernels[stage.entry], stage.workgroups, stage.workgroup_size, args, kind)
+            Launch(
+                self._kernels[stage.entry],
+                stage.workgroups,
+                stage.workgroup_size,
+                args,
+                kind,
+                local_bytes=stage.local_bytes,
+                is_dependent=stage.is_dependent,
+            )
             for stage, kind in zip(call.stages, kinds or count(), strict=False)
         ]
 
@@ -205,23 +224,30 @@ class AttentionRunner:
 
     def __init__(self, space: AttentionSpace, job: AttentionJob) -> None:
         self._space = space
-        self._calls = AttentionCalls(space, job)
+        self._calls, self._dtype = AttentionCalls(space, job), job.precision.y
         self._call = Call(context=space.case.context, stages=job.stages, ranges=job.ranges)
         self._by_turn: dict[tuple[int, float], list[Launch]] = {}
         self.bytes_per_call = space.case.bytes_moved
 
     def run(self, calls: int) -> None:
         self._space.backend.run(self._launches(calls))
+        self._take_output()
 
     def time(self, calls: int) -> Leg:
         self._space.poison_output()
-        return make_leg(calls, self._space.backend.time(self._launches(calls)))
+        timing = self._space.backend.time(self._launches(calls))
+        self._take_output()
+        return make_leg(calls, timing)
 
     def output_digest(self) -> str | None:
-        return oracle.digest(self._space.output())
+        return oracle.digest(self._space.output(self._dtype))
 
     def state(self) -> GpuState | None:
         return self._space.backend.state()
+
+    def _take_output(self) -> None:
+        if self._calls.library:
+            self._space.take_output(self._calls.library)
 
     def _launches(self, calls: int) -> list[Launch]:
         return [x for turn in self._space.take_turns(calls) for x in self._of_turn(turn)]
@@ -234,8 +260,14 @@ class AttentionRunner:
         return self._by_turn[key]
 
 
-def _compile(backend: Backend, job: AttentionJob, entry: str) -> Kernel:
-    kernel = backend.compile(job.text, entry)
+def _whole_words(size: int) -> int:
+    return -(-size // 4) * 4
+
+
+def _compile(space: AttentionSpace, job: AttentionJob, entry: str) -> Kernel:
+    if job.library:
+        return space.backend.load_attention(job.library, space.case)
+    kernel = space.backend.compile(job.text, entry)
     if kernel.arguments not in (None, ARGUMENTS):
         raise CompileError(
             f"{entry} takes {kernel.arguments} arguments, and the calling convention of attention "

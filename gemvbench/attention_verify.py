@@ -71,14 +71,14 @@ class AttentionVerifier:
             yield self._doing(f"{trial.name} check", subject.job.arm)
             self.space.poison_output()
             subject.runner.run(1)
-            y = self.space.output()
+            y = self.space.output(subject.job.precision.y)
             # What overflows on the way to a wrong output is no warning of ours.
             with np.errstate(all="ignore"):
-                check = trial.compare(y, subject.job.quantised_q)
+                check = trial.compare(y, subject.job.precision)
             subject.checks.append(check)
             if trial.is_timed:
                 subject.digest = oracle.digest(y)
-            if not self.space.is_guard_intact():
+            if not self.space.is_guard_intact(subject.job.precision.y):
                 check = Check("bounds", False, "memory behind an output was written")
                 subject.checks.append(check)
             if not check.passed:

@@ -203,13 +203,14 @@ def _add_tune(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     _add_operands(tune)
     _add_shapes(tune)
+    _add_attention(tune)
     tune.add_argument(
         "--budget", metavar="TIME", help="of the whole command (default: 2m for each shape)"
     )
     tune.add_argument("--afresh", action="store_true", help="measure again what is known already")
     _add_decision(tune)
     _add_output(tune)
-    tune.set_defaults(op="gemv", w_offset=0, x_offset=0)
+    tune.set_defaults(w_offset=0, x_offset=0)
 
 
 def _add_gate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -35,8 +35,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     `capabilities` holds what a compile probe found, since extension lists lie both ways:
     "half_native" (vectors of half load and convert), "half_f16c" (x86 conversion
     instructions inside OpenCL C), "half_arithmetic" (FP16 accumulation); and what an
-    architecture or an installed library brings: "bulk_copy", "clusters" and
-    "dependent_launch" (sm_90 on), "cublas".
+    architecture or an installed library brings: "async_copy" (sm_80 on), "bulk_copy",
+    "clusters" and "dependent_launch" (sm_90 on), "cublas".
     """
 
     id: str

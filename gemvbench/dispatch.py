@@ -12,12 +12,11 @@ from gemvbench import ladder
 from gemvbench.arm import AUTO, Arm, parse_arm
 from gemvbench.attention_case import Attention
 from gemvbench.attention_ladder import recommend_attention, specialize_attention
-from gemvbench.case import Gemv
 from gemvbench.cases import Single
 from gemvbench.device import DeviceInfo
 from gemvbench.ladder import as_chosen
 from gemvbench.outcome import Declined, Outcome
-from gemvbench.tuning import Tuned
+from gemvbench.tuning import AnyTuned
 
 
 class Advice(NamedTuple):
@@ -51,29 +50,33 @@ def recommend(case: Single, device: DeviceInfo) -> Arm:
 def advise(case: Single, device: DeviceInfo) -> Advice:
     """What `auto` stands for, with its source: a tuned row of a shape near enough, or the rule."""
     if isinstance(case, Attention):
-        source = f"the rule for {case.op} on this shape and a {device.kind}"
-        return Advice(recommend_attention(case, device), source)
-    tuned, rule = device.tuning.find(case), f"the rule for a {device.kind} device"
+        tuned: AnyTuned | None = device.tuning.find_attention(case)
+        rule = f"the rule for {case.op} on this shape and a {device.kind}"
+        known, rule_arm = bool(device.tuning.attention), recommend_attention(case, device)
+    else:
+        tuned, rule = device.tuning.find(case), f"the rule for a {device.kind} device"
+        known, rule_arm = bool(device.tuning.rows), ladder.rule_arm(case, device)
     if tuned is not None:
         arm = parse_arm(tuned.row.arm)
-        outcome = ladder.specialize(arm, case, device)
+        outcome = _specialize(arm, case, device)
         if not isinstance(outcome, Declined):
             return Advice(arm, _describe(tuned, case))
         rule += f"; the tuned {arm.name} declines: {outcome.reason}"
-    elif device.tuning.rows:
+    elif known:
         rule += "; no tuned shape is near"
     if device.tuning.refused:
         rule += "; a tuning table was refused"
-    return Advice(ladder.rule_arm(case, device), rule)
+    return Advice(rule_arm, rule)
 
 
-def _describe(tuned: Tuned, case: Gemv) -> str:
+def _describe(tuned: AnyTuned, case: Single) -> str:
     """Where a tuned arm comes from, and what it was worth there."""
     row = tuned.row
-    near = "" if (row.k, row.n) == (case.k, case.n) else f", the nearest to {case.k}x{case.n}"
+    here = f"{case.context} tokens" if isinstance(case, Attention) else f"{case.k}x{case.n}"
+    near = "" if row.where == here else f", the nearest to {here}"
     worth = "" if row.arm == row.rule else f", {row.ratio:.3f}x the speed of {row.rule}"
     note = f"; {tuned.note}" if tuned.note else ""
-    return f"the {tuned.source} table, {row.k}x{row.n} of {row.date}{near}{worth}{note}"
+    return f"the {tuned.source} table, {row.where} of {row.date}{near}{worth}{note}"
 
 
 def _specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:

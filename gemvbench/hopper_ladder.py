@@ -92,7 +92,7 @@ def specialize_bulk(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
         arm,
         case,
         device,
-        {**BULK, "X_BYTES": 2 * case.k},
+        {**BULK, "X_BYTES": 2 * case.k, "FENCED": arm.value("fenced")},
         workgroups=device.compute_units,
         workgroup_size=32 + 128 * BULK["GROUPS"],
         steps=(),

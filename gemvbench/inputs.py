@@ -11,7 +11,9 @@ host can be filled on the device and any part of it known here. Kinds of values:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -24,6 +26,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
 }
+_MANY = 1 << 22
+"""Elements that are worth threads."""
 _PIECE = 1 << 15
 """Elements at a time: all temporaries stay in the L2 cache, and pieces never straddle 2**32."""
 
@@ -55,11 +59,20 @@ def values(
         _put_sparse(out, seed, stream, first, period, phase)
         return out
     bits = np.empty(count, np.uint32 if dtype == "f32" else np.uint16)
-    for part, h in _pieces(count, seed, stream, first):
-        if kind == "random":
-            bits[part] = _narrow(_random_bits(h), dtype)
-        else:
-            bits[part] = np.take(_SMALL_BITS[dtype], _six(h))
+
+    def fill(start: int, end: int) -> None:
+        for part, h in _pieces(end - start, seed, stream, first + start):
+            if kind == "random":
+                bits[start:end][part] = _narrow(_random_bits(h), dtype)
+            else:
+                bits[start:end][part] = np.take(_SMALL_BITS[dtype], _six(h))
+
+    if count < _MANY:
+        fill(0, count)
+    else:
+        edges = np.linspace(0, count, (os.cpu_count() or 1) + 1).astype(int).tolist()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(fill, edges[:-1], edges[1:]))
     return bits.view(DTYPES[dtype])
 
 

@@ -12,6 +12,7 @@ from gemvbench.case import Gemv
 from gemvbench.cases import Case
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import resolve, specialize
+from gemvbench.flash_ladder import LEAST_WEIGHT
 from gemvbench.messages import (
     AttentionJob,
     DeviceJob,
@@ -23,7 +24,7 @@ from gemvbench.messages import (
 )
 from gemvbench.outcome import Declined, HostArm, LibraryArm, Outcome, Specialization
 from gemvbench.source import assemble, kernel_text
-from gemvbench.stages import Ranges
+from gemvbench.stages import Precision, Ranges, Stage
 from gemvbench.token_arm import DeviceOutcome, TokenArm, specialize_token
 from gemvbench.token_case import Token
 
@@ -115,6 +116,8 @@ def make_job(outcome: Chosen, label: str, device: DeviceInfo) -> Job | None:
         return None
     if isinstance(outcome, HostArm):
         return HostJob(arm=label, device=device.id, family=outcome.family)
+    if isinstance(outcome, LibraryArm) and outcome.operation == "attention":
+        return _attention_library_job(outcome, label, device)
     if isinstance(outcome, TokenArm):
         return _token_job(outcome, label, device)
     if isinstance(outcome, Specialization) and outcome.ranges is not None:
@@ -147,8 +150,27 @@ def _attention_job(
         text=kernel_text(outcome),
         stages=outcome.stages,
         ranges=ranges,
-        quantised_q=bool(outcome.constant("QUANT_Q")),
+        precision=_precision(outcome),
     )
+
+
+def _attention_library_job(outcome: LibraryArm, label: str, device: DeviceInfo) -> AttentionJob:
+    """A call in place of kernels. Weights and outputs are of the type of the operands."""
+    return AttentionJob(
+        arm=label,
+        device=device.id,
+        text="",
+        stages=(Stage(entry=outcome.library, workgroups=1, workgroup_size=1),),
+        ranges=Ranges(k_chunk=0, v_chunk=0, splits=1),
+        precision=Precision(weight=2.0**-11, least=2.0**-24, y=outcome.y),
+        library=outcome.library,
+    )
+
+
+def _precision(outcome: Specialization) -> Precision:
+    if outcome.family == "flashdecode":
+        return Precision(least=LEAST_WEIGHT)
+    return Precision(quantises_q=bool(outcome.constant("QUANT_Q")))
 
 
 def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> DeviceJob:

@@ -85,11 +85,18 @@ def as_chosen(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
     return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
+_SMALL_BLOCK, _UNIT_HOLDS = 128, 2048
+"""Items of a workgroup that fits most rows, and that a GPU's compute unit holds at once."""
+_LONG_ROW = 16384
+
+
 def rule_arm(case: Gemv, device: DeviceInfo) -> Arm:
     """What `auto` is where nothing was tuned: a rule by kind of device.
 
     The CPU constants are the best measured on PoCL and on Intel's runtime (docs/kernels.md).
-    FP32 x declines load width on a GPU, so there it is S1's kernel.
+    Workgroups stay at the 256
+    items of the family where smaller ones would not fill a GPU, and for rows that are long
+    anyway: 12, 34 and 2 % on an H200 (docs/results.md, shapes 4096x1024, 5120x96, 17408x5120).
     """
     if case.is_quantised:
         return quant_rule(case, device)
@@ -97,7 +104,10 @@ def rule_arm(case: Gemv, device: DeviceInfo) -> Arm:
         native = "half_native" in device.capabilities
         axes = (("pack", 4), ("accs", 2), ("items", 8)) if native else ()
         return Arm(family="cpu", axes=axes)
-    return Arm() if case.x == "f32" else Arm(axes=(("pack", 3), ("block", AUTO_VALUE)))
+    few = case.n * _SMALL_BLOCK < device.compute_units * _UNIT_HOLDS
+    block = () if few or case.k > _LONG_ROW else (("block", AUTO_VALUE),)
+    wide = (("wide", 1),) if case.x == "f32" else ()
+    return Arm(axes=(("pack", 3), *block, *wide))
 
 
 def extra_rows(arm: Arm, n: int) -> int:
@@ -127,8 +137,8 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"{device.id} does not compute in FP16 (compile probe)"
     if arm.asked("acc") == 16 and (case.w, case.x) != ("f16", "f16"):
         return f"FP16 accumulation needs FP16 operands, not {case.w} with {case.x}"
-    if arm.family == "row" and case.x == "f32" and (arm.asked("pack") or 0) >= 1:
-        return "an FP32 x declines load width; pack0 and base compute it"
+    if arm.family == "row" and (reason := _no_wide(arm, case)):
+        return reason
     extra = extra_rows(arm, case.n)
     if arm.asked("extra") and not extra:
         return f"{arm.asked('extra')} per mille of {case.n} rows is less than half a row"
@@ -143,10 +153,19 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
     return None
 
 
+def _no_wide(arm: Arm, case: Gemv) -> str | None:
+    """S2's ladder declines FP32 x, unless x is asked to be loaded as wide."""
+    if case.x != "f32":
+        return "wide1 is for an FP32 x" if arm.value("wide") else None
+    if (arm.asked("pack") or 0) >= 1 and not arm.value("wide"):
+        return "an FP32 x declines load width; pack0, base and wide1 compute it"
+    return None
+
+
 def _specialize_row(arm: Arm, case: Gemv, device: DeviceInfo) -> Specialization:
     steps: list[Step] = []
     pack = arm.value("pack")
-    if case.x == "f32" and pack:
+    if case.x == "f32" and pack and not arm.value("wide"):
         steps.append(Step("pack", str(pack), "0", "an FP32 x declines load width"))
         pack = 0
     pack, fell = fit_pack(pack, case)

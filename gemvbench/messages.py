@@ -14,7 +14,7 @@ import msgspec
 from gemvbench.cases import Case, Single
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
-from gemvbench.stages import Call, Ranges, Stage
+from gemvbench.stages import Call, Precision, Ranges, Stage
 
 
 class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -76,8 +76,9 @@ class AttentionJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     text: str
     stages: tuple[Stage, ...]
     ranges: Ranges
-    quantised_q: bool = False
-    """It quantises Q itself, and is held against the product with that Q."""
+    precision: Precision = Precision()
+    library: str = ""
+    """What computes it in place of a text's kernels."""
     calls: tuple[Call, ...] = ()
     """In a token: for each of its contexts; else all calls are `stages`."""
 

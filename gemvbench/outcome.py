@@ -69,6 +69,7 @@ class LibraryArm(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     y: str = "f32"
     """Type in which it stores y."""
     accumulate: int = 32
+    operation: str = "gemv"
     steps: tuple[Step, ...] = ()
 
 

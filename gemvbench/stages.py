@@ -11,6 +11,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     workgroups: int
     workgroup_size: int
+    local_bytes: int = 0
+    """Shared memory that a workgroup asks for beside what its text declares; CUDA alone."""
+    is_dependent: bool = False
+    """It may begin before the launch before it has ended; CUDA alone."""
 
 
 class Ranges(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +27,21 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     k_chunk: int
     v_chunk: int
     splits: int
+
+
+class Precision(msgspec.Struct, frozen=True, kw_only=True):
+    """What an arm of attention may do that sums in FP32 do not: verification allows for it.
+
+    quantises_q: it quantises Q itself, and is held against the product with that Q.
+    weight: relative error of a weight of the softmax where it is multiplied.
+    least: weights below it, as a part of the largest, may come out as 0.
+    y: type in which the output is stored.
+    """
+
+    quantises_q: bool = False
+    weight: float = 0.0
+    least: float = 2.0**-126
+    y: str = "f32"
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

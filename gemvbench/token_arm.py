@@ -76,6 +76,9 @@ def specialize_token(
         if isinstance(outcome, HostArm):
             reason = f"{outcome.family} runs on the host, and a token is queued on the device"
             return Declined(arm.name, reason)
+        if isinstance(outcome, LibraryArm) and outcome.operation != "gemv":
+            reason = f"{own.name}: {outcome.library} is an arm of attention alone, not of a token"
+            return Declined(arm.name, reason)
         layers.append(LayerArm(own.name, outcome))
         if isinstance(own.layer, Attention):
             calls = _calls(resolve(wanted, own.layer, device), case, device)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gemvbench.arm import FAMILIES, Arm
-from gemvbench.case import Gemv
+from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
+from gemvbench.attention_case import Attention
+from gemvbench.attention_ladder import recommend_attention
+from gemvbench.cases import Single
 from gemvbench.contest import Entrant
 from gemvbench.device import DeviceInfo
 from gemvbench.jobs import choose
@@ -19,7 +21,7 @@ from gemvbench.plan import TWIN
 from gemvbench.record import Settings
 from gemvbench.result import Result
 from gemvbench.results import Summary
-from gemvbench.tuning import Row
+from gemvbench.tuning import AnyRow
 
 Grid = Mapping[str, tuple[int, ...]]
 """Values by axis, all combined; axes that are not named keep the family's default."""
@@ -28,6 +30,7 @@ GRIDS: Mapping[str, tuple[Grid, ...]] = {
     "row": (
         {"pack": (3,), "rows": (1, 2, 4), "block": (64, 128, 256, 512), "unroll": (1, 2, 4)},
         {"pack": (2,), "rows": (1, 2), "block": (128, 256), "unroll": (2, 4)},
+        {"pack": (3,), "rows": (1, 2, 4), "block": (64, 128, 256, 512), "wide": (1,)},  # FP32 x
     ),
     "flight": (
         {"ahead": (2, 3, 4, 5, 8), "block": (64, 128, 256)},
@@ -47,6 +50,22 @@ GRIDS: Mapping[str, tuple[Grid, ...]] = {
 
 Of family quant, what changes neither the result (x in 8 bits) nor the file (repacked weights).
 """
+
+_RANGES = (AUTO_VALUE, 8, 16, 32, 64, 128)
+ATTENTION_GRIDS: Mapping[str, tuple[Grid, ...]] = {
+    "flashdecode": (
+        {"splits": _RANGES, "dependent": (0, 1)},
+        {"block": (64, 256), "splits": (AUTO_VALUE, 16, 64)},
+        {"resident": (1, 2, 3, 4), "dependent": (0, 1)},
+    ),
+    "splitkv": ({"block": (64, 128, 256), "splits": _RANGES, "fused": (0, 1)},),
+    "gqa": ({"splits": (AUTO_VALUE, 16, 64)},),
+    "token_major": ({"splits": (AUTO_VALUE, 16, 64)},),
+    "per_head": ({"splits": (AUTO_VALUE, 16, 64)},),
+}
+"""The same of attention, and of its halves, on a GPU."""
+CPU_GRID: Grid = {"splits": (AUTO_VALUE, 1, 2, 4, 8)}
+"""And of each family on a CPU, whose kernels are of one work-item."""
 
 FINALISTS = 3
 _KEPT = 4
@@ -74,19 +93,23 @@ ROUNDS = (
 class Found:
     """What a search came to: its rounds, the row for the table, or why there is none."""
 
-    case: Gemv
+    case: Single
     summaries: tuple[Summary, ...]
-    row: Row | None = None
+    row: AnyRow | None = None
     why: str = ""
     seconds: float = 0.0
     """Wall time; rounds that were measured earlier take none."""
 
 
-def entrants(case: Gemv, device: DeviceInfo) -> tuple[Entrant, ...]:
+def entrants(case: Single, device: DeviceInfo) -> tuple[Entrant, ...]:
     """The rule's arm and every candidate that builds, each once by its text and geometry."""
-    rule = rule_arm(case, device)
+    if isinstance(case, Attention):
+        rule = recommend_attention(case, device)
+        arms = _attention_arms(case, device)
+    else:
+        rule, arms = rule_arm(case, device), _grid_arms(device)
     found: dict[str, Entrant] = {}
-    for arm in (rule, *_grid_arms(device)):
+    for arm in (rule, *arms):
         choice, job = choose(arm, arm.label, case, device)
         if job is not None:
             found.setdefault(choice.source, Entrant(arm, device, arm.label))
@@ -131,11 +154,22 @@ def _grid_arms(device: DeviceInfo) -> Iterator[Arm]:
         family = FAMILIES[name]
         for grid in grids:
             for_cpus = "items" in grid if name == "quant" else family.cpu_only
-            if for_cpus != device.is_cpu:
-                continue
-            for values in itertools.product(*grid.values()):
-                axes = zip(grid, values, strict=True)
-                yield Arm(
-                    family=name,
-                    axes=tuple((axis, v) for axis, v in axes if v != family.default(axis)),
-                )
+            if for_cpus == device.is_cpu:
+                yield from _arms_of(name, grid)
+
+
+def _attention_arms(case: Attention, device: DeviceInfo) -> Iterator[Arm]:
+    """Arms that decline the case are left out by whoever builds them."""
+    for name, grids in ATTENTION_GRIDS.items():
+        if case.op in FAMILIES[name].operations:
+            for grid in (CPU_GRID,) if device.is_cpu else grids:
+                yield from _arms_of(name, grid)
+
+
+def _arms_of(name: str, grid: Grid) -> Iterator[Arm]:
+    family = FAMILIES[name]
+    for values in itertools.product(*grid.values()):
+        axes = zip(grid, values, strict=True)
+        yield Arm(
+            family=name, axes=tuple((axis, v) for axis, v in axes if v != family.default(axis))
+        )

@@ -15,7 +15,7 @@ import msgspec
 
 from gemvbench import __version__
 from gemvbench.budget import Budget
-from gemvbench.case import Gemv
+from gemvbench.cases import Single
 from gemvbench.contest import Contest, Entrant, make_contest
 from gemvbench.device import DeviceInfo
 from gemvbench.environment import describe_environment
@@ -27,7 +27,7 @@ from gemvbench.results import Summary, summarise
 from gemvbench.run import Conductor, Progress
 from gemvbench.source import kernel_interface
 from gemvbench.tune_plan import ROUNDS, Found, entrants, rank, round_settings, survivors, winner
-from gemvbench.tuning import Row
+from gemvbench.tuning import AnyRow, Finding, make_row
 from gemvbench.tuning_files import kernel_digest
 
 Say = Callable[[str], None]
@@ -44,7 +44,7 @@ class Tuner:
     progress: Progress
     say: Say
 
-    def search(self, case: Gemv, budget: Budget, *, afresh: bool = False) -> Found:
+    def search(self, case: Single, budget: Budget, *, afresh: bool = False) -> Found:
         """All rounds of one shape within what is left of a budget.
 
         Args:
@@ -109,18 +109,14 @@ class Tuner:
             baseline=contest.baseline,
         )
 
-    def _row(self, case: Gemv, summaries: Sequence[Summary]) -> Row:
+    def _row(self, case: Single, summaries: Sequence[Summary]) -> AnyRow:
         """The fastest arm that is FASTER than the rule's, or the rule's."""
         last, device = summaries[-1], self.device
         best, rule = winner(last.results), last.run.header.baseline
         arm = best.arm if best else rule
         low, high = best.ci if best and best.ci else (1.0, 1.0)
         family = {e.label: e.arm.family for e in entrants(case, device)}[arm]
-        return Row(
-            k=case.k,
-            n=case.n,
-            w=case.w,
-            x=case.x,
+        found = Finding(
             arm=arm,
             rule=rule,
             ratio=best.ratio or 1.0 if best else 1.0,
@@ -133,6 +129,7 @@ class Tuner:
             version=__version__,
             date=last.run.header.started[:10],
         )
+        return make_row(case, found)
 
 
 def round_path(header: Header, number: int) -> Path:
@@ -193,7 +190,7 @@ def _cut(number: int, summary: Summary | None) -> str:
     )
 
 
-def _describe_round(case: Gemv, number: int, summary: Summary, left: int) -> str:
+def _describe_round(case: Single, number: int, summary: Summary, left: int) -> str:
     count = len(summary.run.header.choices) - 1
     best = rank(summary.results)[0]
     text = f"{case.id}, round {number + 1} of {len(ROUNDS)}: {count} arms, first {best.arm} at "

@@ -18,7 +18,7 @@ from gemvbench.errors import UserError
 from gemvbench.folders import tables_folder
 from gemvbench.jobs import short_digest
 from gemvbench.source import assemble, kernel_interface
-from gemvbench.tuning import Row, Table, Tuned, Tuning
+from gemvbench.tuning import AnyRow, Row, Table, Tuned, TunedAttention, Tuning
 
 SHIPPED = Path(__file__).parent / "tables"
 SCHEMA = 1
@@ -30,6 +30,7 @@ def load_tuning(device: DeviceInfo) -> Tuning:
     A table or row that cannot be used is left out and named in `refused`.
     """
     rows: list[Tuned] = []
+    attention: list[TunedAttention] = []
     refused: list[str] = []
     interface = kernel_interface()
     for source, folder in (("user's", tables_folder()), ("shipped", SHIPPED)):
@@ -39,11 +40,16 @@ def load_tuning(device: DeviceInfo) -> Tuning:
         except UserError as error:
             refused.append(str(error))
             continue
-        good = [row for row in table.rows if row.interface == interface]
-        rows += [Tuned(row=row, source=source, note=_note(row, device)) for row in good]
-        if len(good) < len(table.rows):
-            refused.append(_other_interface(path, len(table.rows) - len(good)))
-    return Tuning(rows=tuple(rows), refused=tuple(refused))
+        good = [row for row in table.all_rows if row.interface == interface]
+        for row in good:
+            note = _note(row, device)
+            if isinstance(row, Row):
+                rows.append(Tuned(row=row, source=source, note=note))
+            else:
+                attention.append(TunedAttention(row=row, source=source, note=note))
+        if len(good) < len(table.all_rows):
+            refused.append(_other_interface(path, len(table.all_rows) - len(good)))
+    return Tuning(rows=tuple(rows), attention=tuple(attention), refused=tuple(refused))
 
 
 def table_path(folder: Path, device: DeviceInfo) -> Path:
@@ -74,13 +80,13 @@ def read_table(path: Path, device: DeviceInfo) -> Table:
             f"Tuning table {path} is for {table.device} in {table.language}, not for {device.name} "
             f"in {device.language}; `auto` takes the rule. Remove it, or give it its device's name."
         )
-    for row in table.rows:
+    for row in table.all_rows:
         if problem := _row_problem(row):
-            raise UserError(_corrupt(path, f"{row.shape}: {problem}"))
+            raise UserError(_corrupt(path, problem))
     return table
 
 
-def store_row(row: Row, device: DeviceInfo) -> Path:
+def store_row(row: AnyRow, device: DeviceInfo) -> Path:
     """Put a row into the user's table, in place of an earlier one of its shape and types.
 
     The file is replaced as a whole, so that nobody reads half of it.
@@ -90,11 +96,7 @@ def store_row(row: Row, device: DeviceInfo) -> Path:
     """
     path = table_path(tables_folder(), device)
     table = read_table(path, device)
-    kept = [other for other in table.rows if other.shape != row.shape]
-    rows = tuple(sorted((*kept, row), key=lambda r: (r.w, r.x, r.k, r.n)))
-    data = msgspec.json.format(
-        msgspec.json.encode(msgspec.structs.replace(table, rows=rows)), indent=1
-    )
+    data = msgspec.json.format(msgspec.json.encode(_with_row(table, row)), indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(f".{os.getpid()}")
@@ -105,6 +107,16 @@ def store_row(row: Row, device: DeviceInfo) -> Path:
     return path
 
 
+def _with_row(table: Table, row: AnyRow) -> Table:
+    if isinstance(row, Row):
+        kept = [other for other in table.rows if other.shape != row.shape]
+        rows = sorted((*kept, row), key=lambda r: (r.w, r.x, r.k, r.n))
+        return msgspec.structs.replace(table, rows=tuple(rows))
+    others = [other for other in table.attention if other.shape != row.shape]
+    made = sorted((*others, row), key=lambda r: (r.heads, r.kv_heads, r.head_dim, r.shape))
+    return msgspec.structs.replace(table, attention=tuple(made))
+
+
 @cache
 def kernel_digest(family: str, language: str) -> str:
     """Of the packaged kernel file of a family with its includes."""
@@ -113,7 +125,7 @@ def kernel_digest(family: str, language: str) -> str:
     return short_digest(text.encode())
 
 
-def _note(row: Row, device: DeviceInfo) -> str:
+def _note(row: AnyRow, device: DeviceInfo) -> str:
     """What has changed since a row was measured."""
     changes = []
     if row.driver != device.driver:
@@ -123,24 +135,30 @@ def _note(row: Row, device: DeviceInfo) -> str:
     return f"measured with {' and '.join(changes)}" if changes else ""
 
 
-def _row_problem(row: Row) -> str:
+def _row_problem(row: AnyRow) -> str:
     """What no `tune` writes, or ""; the arm of another interface need not be known here."""
     try:
-        Gemv(k=row.k, n=row.n, w=row.w, x=row.x)
+        op = "gemv"
+        if isinstance(row, Row):
+            Gemv(k=row.k, n=row.n, w=row.w, x=row.x)
+        else:
+            op = row.case.op
         for text in (row.arm, row.rule) if row.interface == kernel_interface() else ():
             arm = parse_arm(text)
-            if arm != Arm(family=arm.family, axes=arm.axes) or arm.family not in _tunable():
-                return f"{text!r} is no arm for a table"
+            if arm != Arm(family=arm.family, axes=arm.axes) or arm.family not in _tunable(op):
+                return f"{row.shape}: {text!r} is no arm for a table"
     except UserError as error:
         return str(error)
     numbers = row.low, row.ratio, row.high
     if not all(math.isfinite(number) and number > 0 for number in numbers):
-        return f"ratio {row.ratio} with interval {row.low} to {row.high}"
-    return "" if row.low <= row.ratio <= row.high else "its ratio lies outside its interval"
+        return f"{row.shape}: ratio {row.ratio} with interval {row.low} to {row.high}"
+    if row.low <= row.ratio <= row.high:
+        return ""
+    return f"{row.shape}: its ratio lies outside its interval"
 
 
-def _tunable() -> Sequence[str]:
-    return [name for name, family in FAMILIES.items() if "gemv" in family.operations]
+def _tunable(op: str) -> Sequence[str]:
+    return [name for name, family in FAMILIES.items() if op in family.operations]
 
 
 def _corrupt(path: Path, why: str) -> str:

@@ -169,7 +169,7 @@ def verify(
 
 def product_arms(case: Attention, info: Any) -> list[str]:
     """Every arm family that computes the case, as `verify --all` has them."""
-    families = FAMILIES if case.op == "attention" else FAMILIES[:3]
+    families = (*FAMILIES, "flashdecode") if case.op == "attention" else FAMILIES[:3]
     return [
         name
         for name in families

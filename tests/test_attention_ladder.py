@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import make_device
 
@@ -15,6 +16,12 @@ from gemvbench.models import find_model
 from gemvbench.outcome import Declined, Specialization
 
 GPU = make_device(id="gpu0", kind="gpu", units=132)
+HOPPER = msgspec.structs.replace(
+    GPU,
+    backend="cuda",
+    local_bytes=232448,
+    capabilities=("async_copy", "dependent_launch"),
+)
 CPU = make_device(id="cpu0", kind="cpu", units=2)
 F16C = make_device(id="cpu1", kind="cpu", units=2, capabilities=("half_f16c",))
 FAMILIES = ("per_head", "gqa", "token_major", "splitkv")
@@ -275,3 +282,74 @@ def test_models_have_their_heads(model: str, shape: tuple[int, ...]) -> None:
     heads = find_model(model).attention
     assert heads is not None
     assert (heads.heads, heads.kv_heads, heads.head_dim, heads.v_dim) == shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "kv", "held", "slots", "workgroups"),
+    [
+        # heads a workgroup holds, tiles of a ring, and workgroups at 1k, 4k, 16k and 64k
+        ((32, 8, 128), "f16", 4, 6, (128, 256, 256, 264)),
+        ((64, 8, 128), "bf16", 8, 6, (128, 256, 256, 264)),
+        ((24, 4, 256), "f16", 6, 3, (64, 128, 256, 264)),
+        ((16, 16, 128), "f16", 1, 6, (256, 256, 256, 256)),
+        ((32, 8, 128), "q8_0", 4, 6, (128, 256, 416, 528)),
+        ((24, 4, 256), "q8_KV", 6, 6, (64, 88, 172, 264)),
+        ((34, 2, 64), "f16", 6, 8, (48, 96, 192, 264)),
+    ],
+)
+def test_flashdecode_fills_the_device_once(
+    shape: tuple[int, int, int], kv: str, held: int, slots: int, workgroups: tuple[int, ...]
+) -> None:
+    """And has no more ranges than merging them is worth."""
+    heads, kv_heads, dim = shape
+    found = []
+    for context in (1024, 4096, 16384, 65536):
+        spec = build(
+            "flashdecode", HOPPER, heads=heads, kv_heads=kv_heads, head_dim=dim,
+            context=context, k_type=kv, v_type=kv,
+        )  # fmt: skip
+        assert [stage.entry for stage in spec.stages] == ["attn_flash"]
+        assert (spec.constant("K_HELD"), spec.constant("SLOTS")) == (held, slots)
+        assert spec.file == "cuda/flashdecode.cu"
+        ranges = spec.ranges
+        assert ranges is not None
+        assert (ranges.splits - 1) * ranges.v_chunk < context <= ranges.splits * ranges.v_chunk
+        resident = 4 if kv == "q8_0" else 2
+        assert spec.constant("RESIDENT") == resident
+        assert spec.workgroups <= resident * HOPPER.compute_units
+        assert resident * (spec.local_bytes + 1024 + 128) <= HOPPER.local_bytes + 1024
+        found.append(spec.workgroups)
+    assert tuple(found) == workgroups
+
+
+@pytest.mark.parametrize("asked", [1, 4, 512])
+def test_flashdecode_splits_as_asked(asked: int) -> None:
+    spec = build(f"flashdecode+splits{asked}+dependent1", HOPPER, context=5000)
+    assert spec.ranges is not None
+    assert spec.ranges.v_chunk % 16 == 0
+    assert spec.ranges.splits == {1: 1, 4: 4, 512: 313}[asked]
+    assert (spec.stages[0].is_dependent, spec.constant("DEPENDENT")) == (True, 1)
+
+
+def test_fused_ranges_are_merged_in_the_same_launch() -> None:
+    spec = build("splitkv+fused1")
+    assert [stage.entry for stage in spec.stages] == ["attn_splitkv"]
+    assert spec.constant("FUSED") == 1
+    assert "second launch merges" in declined("splitkv+fused1", CPU)
+    assert build("splitkv+block64+fused1", CPU).constant("FUSED") == 1
+
+
+def test_what_flashdecode_declines() -> None:
+    older = msgspec.structs.replace(HOPPER, capabilities=())
+    ampere = msgspec.structs.replace(HOPPER, capabilities=("async_copy",), local_bytes=0)
+    assert "is CUDA" in declined("flashdecode", GPU)
+    assert "sm_80" in declined("flashdecode", older)
+    assert "sm_90" in declined("flashdecode+dependent1", ampere)
+    assert "Q is FP32" in declined("flashdecode", HOPPER, q="f32")
+    assert "head of K has 100" in declined("flashdecode", HOPPER, head_dim=100, v_dim=64)
+    assert "head of V has 8" in declined("flashdecode", HOPPER, v_dim=8)
+    assert "do not fit" in declined("flashdecode+resident4", ampere, head_dim=256)
+    assert "does not compute kq" in declined("flashdecode", HOPPER, op="kq")
+    assert recommend(make(), HOPPER).family == "flashdecode"
+    assert recommend(make(q="f32"), HOPPER).family == "splitkv"
+    assert recommend(make(), older).family == "splitkv"

@@ -11,7 +11,9 @@ import pytest
 from gemvbench import attention_inputs, quant
 from gemvbench.attention_case import CACHE_TYPES, Attention
 from gemvbench.attention_oracle import Trial, trials
+from gemvbench.stages import Precision
 
+FP32 = Precision()
 Compute = Callable[[Attention, Trial], Any]
 
 
@@ -46,11 +48,11 @@ def right(case: Attention, trial: Trial, lost: int | None = None, peak: bool = T
         return np.einsum("ht,thi->hi", p, rows(case, trial, "v")).astype(np.float32)
 
 
-def failed(case: Attention, compute: Compute) -> list[str]:
+def failed(case: Attention, compute: Compute, precision: Precision = FP32) -> list[str]:
     bad = []
     for trial in trials(case, seed=3):
         with np.errstate(all="ignore"):
-            if not trial.compare(compute(case, trial), False).passed:
+            if not trial.compare(compute(case, trial), precision).passed:
                 bad.append(trial.name)
     return bad
 
@@ -106,6 +108,30 @@ def test_the_values_of_all_tokens_can_be_summed(context: int) -> None:
     assert np.isfinite(np.abs(rows(case, trial, "v")).sum(0).astype(np.float32)).all()
 
 
+def test_an_arm_is_held_to_its_own_precision() -> None:
+    """Weights and outputs of 16 bits, which torch has: allowed to it, and nothing more."""
+    half = Precision(weight=2.0**-11, y="f16")
+
+    def stored(case: Attention, trial: Trial) -> Any:
+        return np.float16(right(case, trial)).astype(np.float32)
+
+    case = make(context=300)
+    assert failed(case, stored, half) == []
+    assert "random" in failed(case, stored)
+    lost = failed(case, lambda c, t: np.float16(right(c, t, lost=17)).astype(np.float32), half)
+    assert "every token" in lost
+
+
+def test_small_weights_may_vanish_where_an_arm_has_none() -> None:
+    def without(case: Attention, trial: Trial) -> Any:
+        y = right(case, trial)
+        return y + np.float32(2.0**-36)
+
+    assert "random" not in failed(make(), without, Precision(least=2.0**-38))
+    tiny = failed(make(v_type="q8_0"), without, Precision(least=2.0**-60))
+    assert "first token" in tiny
+
+
 def test_nan_is_never_right() -> None:
     for op in ("kq", "av", "attention"):
         bad = failed(make(op), lambda c, t: right(c, t) * np.nan)
@@ -118,9 +144,9 @@ def test_a_quantised_query_is_held_against_itself(kind: str) -> None:
     for trial in trials(case, 3):
         q = attention_inputs.quantise_query(kind, np.float32(trial.q))
         y = trial.scale * np.einsum("hi,thi->ht", q.astype(np.float64), rows(case, trial, "k"))
-        assert trial.compare(y.astype(np.float32), True).passed, trial.name
+        assert trial.compare(y.astype(np.float32), Precision(quantises_q=True)).passed, trial.name
         if trial.name == "random":
-            assert not trial.compare(y.astype(np.float32), False).passed
+            assert not trial.compare(y.astype(np.float32), Precision()).passed
 
 
 @pytest.mark.parametrize("kind", CACHE_TYPES)

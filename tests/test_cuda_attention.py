@@ -6,6 +6,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 from attention import FAMILIES, factors, pairwise
 
@@ -90,3 +91,31 @@ def test_a_quantised_query_multiplies_integers() -> None:
         ptx = nvrtc.compile_ptx(text("per_head+q8", k_type=kv, v_type=kv), "sm_75")
         assert "dp4a" in ptx
         assert "dp4a" not in nvrtc.compile_ptx(text("per_head", k_type=kv, v_type=kv), "sm_75")
+
+
+def test_a_fused_splitkv_compiles_everywhere() -> None:
+    for architecture in ARCHITECTURES:
+        assert nvrtc.compile_cubin(text("splitkv+fused1", head_dim=64), architecture)
+
+
+def flash_text(arm: str, architecture: str, **fields: object) -> str:
+    newer = ("dependent_launch",) if int(architecture[3:]) >= 90 else ()
+    device = msgspec.structs.replace(GPU, capabilities=("async_copy", *newer), local_bytes=232448)
+    case = Attention(**({"heads": 32, "kv_heads": 8, "head_dim": 128, "context": 1000} | fields))
+    spec = specialize(parse_arm(arm), case, device)
+    assert isinstance(spec, Specialization), spec
+    return kernel_text(spec)
+
+
+@pytest.mark.parametrize("kv", ["f16", "bf16", "q8_0", "q8_KV"])
+def test_flashdecode_compiles_and_stays_in_registers(kv: str) -> None:
+    """K and V of one type, and V of another; large heads need the most registers."""
+    for architecture in ARCHITECTURES[1:]:
+        one = flash_text("flashdecode", architecture, k_type=kv, v_type=kv)
+        assert nvrtc.compile_cubin(one, architecture).startswith(b"\x7fELF")
+    large = {"heads": 24, "kv_heads": 4, "head_dim": 256, "k_type": kv, "v_type": "q8_0"}
+    ptx = nvrtc.compile_ptx(flash_text("flashdecode+dependent1", "sm_90", **large), "sm_90")
+    assert "griddepcontrol.wait" in ptx
+    assert ".local" not in ptx
+    for instruction in ("cp.async.cg", "mma.sync.aligned.m16n8k16", "movmatrix"):
+        assert instruction in ptx

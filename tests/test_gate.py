@@ -128,7 +128,10 @@ def test_what_did_not_change_is_not_measured(gemvbench: Run, repo: Scratch) -> N
     assert all(each["reason"].startswith("unchanged: ") for each in left_out)
     text = gate(gemvbench, form="table").out
     assert "no kernel to compare, all of 6 are left out" in " ".join(text.split())
-    assert "Gate: unchanged" in gate(gemvbench, form="md").out
+    markdown = gate(gemvbench, form="md").out
+    assert "Gate: unchanged" in markdown
+    assert "How sure" not in markdown  # nothing was measured
+    assert "### gate against" not in markdown
 
 
 def test_a_header_changes_all_that_include_it(gemvbench: Run, repo: Scratch) -> None:

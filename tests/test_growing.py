@@ -225,7 +225,8 @@ def test_ranges_are_those_of_each_context(monkeypatch: pytest.MonkeyPatch) -> No
     seen = record(space, monkeypatch)
     make_runner(space, "splitkv+block1").run(4)
     partial = [launch.args[4] for launch in seen[0] if len(launch.args) == 18]
-    assert {memory.size for memory in partial} == {4 * 2 * 4 * (32 + 2)}  # two ranges of four heads
+    counts, sums = 64, 2 * 4 * (32 + 2)  # two ranges of four heads
+    assert {memory.size for memory in partial} == {4 * (counts + sums)}
 
 
 def test_attention_by_itself_stays_at_its_context(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,9 @@ def test_bulk_fills_every_compute_unit() -> None:
     assert spec.local_bytes == 6 * 30720 + 2 * 17408
     assert dict(spec.constants) == {
         "W_TYPE": "TYPE_F16", "X_TYPE": "TYPE_F16", "GROUPS": 3, "STAGES": 6,
-        "STAGE_BYTES": 30720, "X_BYTES": 34816,
+        "STAGE_BYTES": 30720, "X_BYTES": 34816, "FENCED": 0,
     }  # fmt: skip
+    assert build("bulk+fenced1", HOPPER).constant("FENCED") == 1
 
 
 @pytest.mark.parametrize("k", [8, 5120, 15360, 15368, 23040])
@@ -359,6 +360,18 @@ def test_auto_on_a_gpu_is_pack3_with_its_ladder(k: int, pack: int) -> None:
     assert same("auto", "pack3+blockauto", GPU, k)
 
 
+@pytest.mark.parametrize(
+    ("k", "n", "arm"),
+    [
+        (4096, 1024, "pack3"), (5120, 96, "pack3"), (17408, 5120, "pack3"),
+        (4096, 4096, "pack3+blockauto"), (14336, 4096, "pack3+blockauto"),
+    ],
+)  # fmt: skip
+def test_auto_fills_a_gpu(k: int, n: int, arm: str) -> None:
+    """Few rows get workgroups of 256, as long ones do; H200 figures are in docs/results.md."""
+    assert steps(build("auto", HOPPER, k, n=n), "arm") == [("auto", arm)]
+
+
 @pytest.mark.parametrize("device", [CPU, NATIVE, F16C])
 @pytest.mark.parametrize("x", ["f16", "f32"])
 def test_auto_on_a_cpu_is_the_cpu_family(device: Any, x: str) -> None:
@@ -367,9 +380,13 @@ def test_auto_on_a_cpu_is_the_cpu_family(device: Any, x: str) -> None:
     assert spec.constant("PACK") == (4 if device is NATIVE else 3)
 
 
-def test_auto_with_an_fp32_x_on_a_gpu_is_base() -> None:
-    spec = build("auto", x="f32")
-    assert (spec.family, spec.constant("PACK")) == ("row", 0)
+@pytest.mark.parametrize(("k", "pack"), K.items())
+def test_an_fp32_x_is_loaded_wide_where_that_is_asked(k: int, pack: int) -> None:
+    spec = build("pack3+wide1", k=k, x="f32")
+    assert spec.constant("PACK") == pack
+    assert same("auto", "pack3+blockauto+wide1", GPU, k, x="f32")
+    assert "wide1 is for an FP32 x" in declined("pack3+wide1", GPU, k)
+    assert build("pack3+wide1", k=5120, x="f32", x_offset=16).constant("PACK") == 2
 
 
 def test_a_revision_stays_with_auto() -> None:

@@ -20,6 +20,7 @@ from tiny import TINY, use_catalogue
 
 from gemvbench import oracle
 from gemvbench.arm import parse_arm
+from gemvbench.attention_case import Attention
 from gemvbench.backend.fake import FakeBackend
 from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.case import Gemv
@@ -27,8 +28,9 @@ from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 from gemvbench.jobs import choose
 from gemvbench.libraries import LIBRARY_FAMILIES
-from gemvbench.messages import LibraryJob, Verified, Verify
+from gemvbench.messages import AttentionJob, LibraryJob, Verified, Verify
 from gemvbench.outcome import Declined, LibraryArm
+from gemvbench.stages import Precision
 from gemvbench.verify import Verifier
 
 CLBLAST: dict[str, Any] = {
@@ -78,7 +80,9 @@ def test_peers_decline_with_what_is_missing(name: str, device: DeviceInfo, reaso
     assert reason in choice.outcome.reason
 
 
-@pytest.mark.parametrize("name", [n for n, lib in LIBRARY_FAMILIES.items() if lib.types])
+@pytest.mark.parametrize(
+    "name", [n for n, lib in LIBRARY_FAMILIES.items() if "gemv" in lib.operations]
+)
 def test_operands_of_two_types_are_declined(name: str) -> None:
     library = LIBRARY_FAMILIES[name]
     everything = ("half_arithmetic", library.package)
@@ -89,6 +93,46 @@ def test_operands_of_two_types_are_declined(name: str) -> None:
         choice, _ = choose(parse_arm(name), name, case, device)
         assert isinstance(choice.outcome, Declined)
         assert "no product of" in choice.outcome.reason
+
+
+ATTENTION: dict[str, Any] = {"heads": 32, "kv_heads": 8, "head_dim": 128, "context": 500}
+
+
+@pytest.mark.parametrize("name", ["sdpa_flash", "sdpa_cudnn"])
+def test_attention_of_torch_is_an_arm_of_attention(name: str) -> None:
+    choice, job = choose(parse_arm(name), name, Attention(**ATTENTION), cuda("torch"))
+    assert isinstance(choice.outcome, LibraryArm)
+    assert isinstance(job, AttentionJob)
+    assert (job.library, job.text) == (name, "")
+    assert job.precision == Precision(weight=2.0**-11, least=2.0**-24, y="f16")
+
+
+@pytest.mark.parametrize(
+    ("fields", "device", "reason"),
+    [
+        ({}, cuda(), "pip install torch"),
+        ({}, make_device(), "needs CUDA"),
+        ({"k_type": "q8_0"}, cuda("torch"), "they are f16, q8_0 and f16"),
+        ({"k_type": "bf16", "v_type": "bf16"}, cuda("torch"), "they are f16, bf16 and bf16"),
+        ({"q": "f32"}, cuda("torch"), "they are f32, f16 and f16"),
+        ({"head_dim": 192, "v_dim": 128}, cuda("torch"), "192 elements and those of V 128"),
+        ({"op": "kq"}, cuda("torch"), "computes attention, not kq"),
+    ],
+)
+def test_attention_of_torch_declines(
+    fields: dict[str, Any], device: DeviceInfo, reason: str
+) -> None:
+    case = Attention(**(ATTENTION | fields))
+    choice, job = choose(parse_arm("sdpa_flash"), "s", case, device)
+    assert job is None
+    assert isinstance(choice.outcome, Declined)
+    assert reason in choice.outcome.reason
+
+
+def test_attention_of_torch_computes_no_product() -> None:
+    choice, _ = choose(parse_arm("sdpa_flash"), "s", Gemv(k=8, n=4), cuda("torch"))
+    assert isinstance(choice.outcome, Declined)
+    assert "computes attention, not gemv" in choice.outcome.reason
 
 
 # y in 16 bits.

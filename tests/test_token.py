@@ -339,11 +339,17 @@ def test_an_arm_for_a_token_is_one_for_each_class() -> None:
     assert isinstance(choice.outcome, TokenArm)
     assert isinstance(job, TokenJob)
     assert [layer.name for layer in choice.outcome.layers][:2] == ["gate+up", "down"]
-    assert "arm auto -> pack3+blockauto: the rule for a gpu device" in choice.outcome.steps
-    assert any(step.startswith("down: block auto -> ") for step in choice.outcome.steps)
-    other, _ = choose(parse_arm("pack3+blockauto"), "b", qwen(), GPU)
+    rule = "the rule for a gpu device"
+    named = [step for step in choice.outcome.steps if "arm auto -> pack3+blockauto" in step]
+    assert named == [
+        f"gate+up, q+gate+k+v, o / GDN out, GDN q,k,v,z, GDN b+a, lm_head: arm auto -> "
+        f"pack3+blockauto: {rule}"
+    ]
+    assert f"down: arm auto -> pack3: {rule}" in choice.outcome.steps
+    assert any(step.startswith("o / GDN out: block auto -> ") for step in choice.outcome.steps)
+    other, _ = choose(parse_arm("auto"), "b", qwen(), GPU)
     assert identical(Build(choice=choice), Build(choice=other))
-    third, _ = choose(parse_arm("pack2"), "c", qwen(), GPU)
+    third, _ = choose(parse_arm("pack3+blockauto"), "c", qwen(), GPU)
     assert not identical(Build(choice=choice), Build(choice=third))
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import Answer, make_device
 
 from gemvbench import run, tune_plan
 from gemvbench.arm import FAMILIES
+from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
+from gemvbench.dispatch import recommend
 from gemvbench.folders import tables_folder
 from gemvbench.messages import Block, Message, Request, Verify
 from gemvbench.tune_plan import GRIDS, ROUNDS, entrants, round_settings, survivors, winner
@@ -75,6 +78,45 @@ def test_the_planted_arm_is_found_and_taken(
     assert source.startswith("the user's table, 512x64 of ")
     assert "the nearest to 512x96" in source
     assert first_step("512x640") == (1, "the rule for a gpu device; no tuned shape is near")
+
+
+def test_an_arm_of_attention_is_found_and_taken(
+    gemvbench: Callable[..., Answer],
+    script: Callable[..., Path],
+    requests: list[Request],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tune_plan, "ATTENTION_GRIDS", {"splitkv": ({"block": (64, 128, 256)},)})
+    script([ROOF, {"match": {"BLOCK": "64"}, "gbps": 0.022}], devices=[GPU])
+    shape = ("--op", "attention", "--heads", "4", "--kv-heads", "2", "--head-dim", "32")
+    answer = gemvbench("tune", *shape, "--context", "100", "--format", "json")
+    assert answer.code == 0, answer.err
+    (found,) = answer.json["shapes"]
+    assert (found["arm"], found["rule"], found["context"]) == ("splitkv+block64", "splitkv", 100)
+    assert found["low"] > 1
+
+    def first_step(context: str) -> str:
+        words = ("ab", *shape, "--context", context, "--arm", "auto", "--dry-run")
+        step = gemvbench(*words, "--format", "json").json[1]["outcome"]["steps"][0]
+        return f"{step['built']}: {step['reason']}"
+
+    assert first_step("150").startswith("splitkv+block64: the user's table, 100 tokens of ")
+    assert first_step("250").endswith("a gpu; no tuned shape is near")
+
+
+def test_attention_has_arms_to_search_on_every_kind_of_device() -> None:
+    case = Attention(heads=32, kv_heads=8, head_dim=128, context=4096)
+    hopper = make_device(**GPU, capabilities=("async_copy", "dependent_launch"))
+    hopper = msgspec.structs.replace(hopper, backend="cuda", local_bytes=232448)
+    for device, families in (
+        (hopper, {"flashdecode", "splitkv", "gqa", "token_major", "per_head"}),
+        (make_device(**GPU), {"splitkv", "gqa", "token_major", "per_head"}),
+        (make_device(), {"splitkv", "gqa", "token_major", "per_head"}),
+    ):
+        found = entrants(case, device)
+        assert {entrant.arm.family for entrant in found} == families
+        assert found[0].arm == recommend(case, device)
+        assert len({entrant.label for entrant in found}) == len(found)
 
 
 def test_a_second_run_measures_nothing_again(

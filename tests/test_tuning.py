@@ -13,6 +13,7 @@ from conftest import Answer, make_device
 
 from gemvbench import tuning_files
 from gemvbench.arm import FAMILIES, parse_arm
+from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.dispatch import advise, recommend, specialize
@@ -21,7 +22,17 @@ from gemvbench.folders import tables_folder
 from gemvbench.outcome import Specialization
 from gemvbench.record import Header
 from gemvbench.source import kernel_interface
-from gemvbench.tuning import Row, Table, Tuned, Tuning, distance
+from gemvbench.tuning import (
+    AttentionRow,
+    Finding,
+    Row,
+    Table,
+    Tuned,
+    TunedAttention,
+    Tuning,
+    distance,
+    make_row,
+)
 from gemvbench.tuning_files import SHIPPED, kernel_digest, load_tuning, read_table, store_row
 from gemvbench.workspace import ARGUMENTS
 
@@ -44,6 +55,23 @@ def row(**fields: Any) -> Row:
 def tuned(*rows: Row, source: str = "user's", refused: tuple[str, ...] = ()) -> DeviceInfo:
     made = Tuning(rows=tuple(Tuned(row=each, source=source) for each in rows), refused=refused)
     return msgspec.structs.replace(GPU, tuning=made)
+
+
+def attention_row(**fields: Any) -> AttentionRow:
+    case = {name: fields.pop(name) for name in list(fields) if name in Attention.__struct_fields__}
+    usual = {name: value for name, value in msgspec.structs.asdict(row()).items() if len(name) > 1}
+    own = {"arm": "splitkv+splits16", "rule": "splitkv", "kernel": "", **fields}
+    return make_row(attention(**case), Finding(**(usual | own)))  # type: ignore[return-value]
+
+
+def attention(**fields: Any) -> Attention:
+    given = {"heads": 32, "kv_heads": 8, "head_dim": 128, "context": 4096} | fields
+    return Attention(**given)
+
+
+def tuned_attention(*rows: AttentionRow) -> DeviceInfo:
+    known = tuple(TunedAttention(row=each, source="user's") for each in rows)
+    return msgspec.structs.replace(GPU, tuning=Tuning(attention=known))
 
 
 # Near and far.
@@ -83,6 +111,42 @@ def test_the_nearest_row_is_taken_and_of_two_the_users() -> None:
     theirs = Tuned(row=row(arm="pack1"), source="shipped")
     both = msgspec.structs.replace(GPU, tuning=Tuning(rows=(own, theirs)))
     assert recommend(Gemv(k=4096, n=4096), both).name == "pack2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "near"),
+    [
+        ({}, True),
+        ({"context": 8192}, True),
+        ({"context": 8193}, False),
+        ({"context": 2047}, False),
+        ({"capacity": 9000}, True),
+        ({"heads": 64}, False),
+        ({"layout": "ktd"}, False),
+        ({"v_type": "q8_0"}, False),
+        ({"q": "f32"}, False),
+        ({"op": "av"}, False),
+    ],
+)
+def test_a_row_of_attention_holds_for_its_shape_and_contexts_near_it(
+    fields: dict[str, Any], near: bool
+) -> None:
+    advice = advise(attention(**fields), tuned_attention(attention_row()))
+    assert (advice.arm.name == "splitkv+splits16") is near
+    assert ("the user's table, 4096 tokens of 2026-12-01" in advice.source) is near
+    assert near or "no tuned shape is near" in advice.source
+
+
+def test_of_rows_of_attention_the_nearest_is_taken() -> None:
+    device = tuned_attention(attention_row(), attention_row(context=9000, arm="gqa"))
+    assert advise(attention(context=8192), device).arm.name == "gqa"
+    assert advise(attention(context=5000), device).arm.name == "splitkv+splits16"
+
+
+def test_a_tuned_arm_of_attention_that_declines_gives_the_rule() -> None:
+    advice = advise(attention(), tuned_attention(attention_row(arm="flashdecode")))
+    assert advice.arm.name == "splitkv"
+    assert "the tuned flashdecode declines" in advice.source
 
 
 def test_the_source_is_the_first_step_and_the_ladder_goes_on() -> None:
@@ -197,6 +261,22 @@ def test_a_table_that_cannot_be_used_is_named_and_the_rule_taken(data: Any, why:
     assert advice.source == "the rule for a gpu device; a tuning table was refused"
 
 
+def test_rows_of_attention_are_stored_beside_others_and_checked() -> None:
+    store_row(row(), GPU)
+    store_row(attention_row(arm="gqa"), GPU)
+    path = store_row(attention_row(), GPU)
+    made = read_table(path, GPU)
+    assert (made.rows, made.attention) == ((row(),), (attention_row(),))
+    assert [each.row for each in load_tuning(GPU).attention] == [attention_row()]
+    for wrong, why in (
+        (attention_row(arm="pack2"), "no arm for a table"),
+        (attention_row(op="kq"), "no arm for a table"),
+        (attention_row(ratio=9.0), "outside its interval"),
+    ):
+        put(table(attention=[msgspec.to_builtins(wrong)]), path.name)
+        assert why in load_tuning(GPU).refused[0]
+
+
 def test_a_folder_in_the_place_of_a_table_is_named() -> None:
     path = put(table())
     path.unlink()
@@ -255,10 +335,10 @@ def test_shipped_tables_can_be_used(path: Path) -> None:
 def test_the_interface_is_what_it_was() -> None:
     """Another calling convention or default makes another arm of the same text: another number."""
     kept = {
-        "row": {"pack": 1, "rows": 1, "block": 256, "acc": 32, "unroll": 1, "extra": 0},
+        "row": {"pack": 1, "rows": 1, "block": 256, "acc": 32, "unroll": 1, "wide": 0, "extra": 0},
         "cpu": {"pack": 3, "accs": 4, "items": 32, "acc": 32, "extra": 0},
         "flight": {"ahead": -1, "block": -1, "cluster": 1, "dependent": 0},
-        "bulk": {},
+        "bulk": {"fenced": 0},
         "frozen": {},
     }
     assert (INTERFACE, ARGUMENTS) == ("1", 7)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from gemvbench.attention_case import Attention
 from gemvbench.device import DeviceInfo
 from gemvbench.gpu_state import GpuState
 
@@ -82,6 +83,15 @@ class Backend(Protocol):
 
         Raises:
             CompileError: it is not here.
+        """
+
+    def load_attention(self, name: str, case: Attention) -> Kernel:
+        """A library's attention for shapes of a case, called with the arguments of every stage.
+
+        Its handle has a method `store`, which copies the last output into a buffer.
+
+        Raises:
+            CompileError: it is not here, or does not take the shapes.
         """
 
     def alloc(self, size: int) -> Buffer:

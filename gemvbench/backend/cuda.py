@@ -34,12 +34,14 @@ from cupy.cuda.function import Module
 from numpy.typing import NDArray
 
 from gemvbench import __version__
+from gemvbench.attention_case import Attention
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Buffer, Kernel, Launch, Timing
 from gemvbench.backend.cublas import WORKSPACE_BYTES, CublasGemm, CublasGemv
 from gemvbench.backend.cuda_devices import OUT_OF_MEMORY, memory_problem, open_problem, ordinal_of
 from gemvbench.backend.graph_plan import cut, find_period
 from gemvbench.backend.nvrtc import compile_cubin
+from gemvbench.backend.torch_attention import TorchAttention
 from gemvbench.backend.torch_products import TorchProduct
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError, Exit, UserError
@@ -65,7 +67,7 @@ extern "C" __global__ void gate(const volatile unsigned *opened, unsigned ticket
 }
 """
 
-_C_TYPES: dict[str, type] = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64}
+_C_TYPES: dict[str, type] = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64, "f4": ctypes.c_float}
 """Of scalar arguments, by NumPy's code."""
 
 # Numbers of CUresult: a binary that cannot be used here, or without the entry.
@@ -109,6 +111,10 @@ class CudaBackend:
             return Kernel(name, TorchProduct(name, dtype, ordinal_of(self.info), self._stream))
         kind = {"cublas": CublasGemm, "cublas_gemv": CublasGemv}[name]
         return Kernel(name, kind(dtype, self._stream, self.alloc(WORKSPACE_BYTES)))
+
+    def load_attention(self, name: str, case: Attention) -> Kernel:
+        self._device.use()
+        return Kernel(name, TorchAttention(name, case, ordinal_of(self.info), self._stream))
 
     def alloc(self, size: int) -> Buffer:
         self._device.use()
@@ -293,14 +299,23 @@ def _enqueue(launch: Launch, stream: Stream) -> None:
     """CuPy passes a MemoryPointer as its address and a NumPy scalar as its own bytes."""
     function, local = launch.kernel.handle, launch.local_bytes
     if local:
-        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, local)
-        driver.check_status(int(result))
+        _allow_local(function, local)
     if launch.is_dependent:
         _launch_dependent(launch, stream)
         return
     grid, block = (launch.workgroups,), (launch.workgroup_size,)
     function(grid, block, launch.args, shared_mem=local, stream=stream)
+
+
+def _allow_local(function: Any, size: int) -> None:
+    """So much shared memory, and a cache split for as many workgroups as that allows."""
+    names = bindings.CUfunction_attribute
+    for attribute, value in (
+        (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size),
+        (names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+    ):
+        (result,) = bindings.cuFuncSetAttribute(function.ptr, attribute, value)
+        driver.check_status(int(result))
 
 
 def _launch_dependent(launch: Launch, stream: Stream) -> None:
@@ -315,7 +330,7 @@ def _launch_dependent(launch: Launch, stream: Stream) -> None:
     config.sharedMemBytes = launch.local_bytes
     config.hStream = stream.ptr
     config.attrs, config.numAttrs = [attribute], 1
-    values = tuple(arg.ptr if isinstance(arg, MemoryPointer) else int(arg) for arg in launch.args)
+    values = tuple(arg.ptr if isinstance(arg, MemoryPointer) else arg.item() for arg in launch.args)
     types = tuple(
         ctypes.c_void_p if isinstance(arg, MemoryPointer) else _C_TYPES[arg.dtype.str[1:]]
         for arg in launch.args

@@ -19,6 +19,8 @@ from gemvbench.errors import CompileError, Exit, UserError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 # Numbers of cudaError_t.
+_AMPERE = 8
+"""Compute capability from which copies into shared memory run ahead."""
 _HOPPER = 9
 """Compute capability from which blocks form clusters, copy in bulk, and launches may overlap."""
 OUT_OF_MEMORY = 2
@@ -178,6 +180,8 @@ def _describe(runtime: Any, driver: Any, ordinal: int, notes: tuple[str, ...]) -
 
 def _capabilities(major: int) -> tuple[str, ...]:
     found = ["half_arithmetic"]
+    if major >= _AMPERE:
+        found.append("async_copy")
     if major >= _HOPPER:
         found += ["bulk_copy", "clusters", "dependent_launch"]
     if _has_cublas():

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemvbench.attention_case import Attention
 from gemvbench.backend.base import Kernel, Launch, Timing
 from gemvbench.backend.fake_kernels import ENTRIES, Memory, Programme
 from gemvbench.backend.script import Kind, Script, Stage, matches, read_script
@@ -90,6 +91,9 @@ class FakeBackend:
         self._builds += 1
         types = {"W_TYPE": f"TYPE_{dtype.upper()}", "X_TYPE": f"TYPE_{dtype.upper()}"}
         return Kernel(name, _Build(Programme(ENTRIES[name], types), facts, self._builds))
+
+    def load_attention(self, name: str, case: Attention) -> Kernel:
+        raise CompileError(f"the fake device has no {name}")
 
     def alloc(self, size: int) -> Memory:
         self._remember("alloc", size)

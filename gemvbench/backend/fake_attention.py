@@ -68,7 +68,7 @@ class _Call:
     def put_rows(self, values: Doubles) -> None:
         """To the output, or to the first range's place among partial results."""
         rows = values.astype(np.float32)
-        if self.splits == 1:
+        if self.splits == 1 or self.constants.get("FUSED") == "1":
             self.args[5].write(0, rows)
             return
         self.args[4].write(0, np.concatenate([rows, np.zeros_like(rows)]))
@@ -118,6 +118,12 @@ def splitkv(constants: Constants, launch: Launch) -> None:
     call.put_rows(_values(call, _softmax(_raw_scores(call))))
 
 
+def flash(constants: Constants, launch: Launch) -> None:
+    """Ranges are merged in the same launch."""
+    call = _Call(constants, launch.args)
+    call.args[5].write(0, _values(call, _softmax(_raw_scores(call))).astype(np.float32))
+
+
 def combine(constants: Constants, launch: Launch) -> None:
     """attn_sum and attn_merge: the first range holds everything."""
     call = _Call(constants, launch.args)
@@ -146,5 +152,6 @@ STAGES: Mapping[str, tuple[Callable[[Constants, Launch], None], int, Any]] = {
     "attn_sum": (combine, 5, None),
     "attn_splitkv": (splitkv, 5, _cache_bytes("kv")),
     "attn_merge": (combine, 5, None),
+    "attn_flash": (flash, 5, _cache_bytes("kv")),
 }
 """By entry: what it does, the argument it writes, and the bytes it reads; None for next to none."""

@@ -14,6 +14,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
+from gemvbench.attention_case import Attention
 from gemvbench.backend import binaries, nvml
 from gemvbench.backend.base import Argument, Buffer, Kernel, Launch, Timing
 from gemvbench.backend.clblast import ClblastGemv
@@ -98,6 +99,9 @@ class OpenCLBackend:
         if name != "clblast":
             raise CompileError(f"OpenCL has no {name}")
         return Kernel(name, ClblastGemv())
+
+    def load_attention(self, name: str, case: Attention) -> Kernel:
+        raise CompileError(f"OpenCL has no {name}")
 
     def alloc(self, size: int) -> Buffer:
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)

@@ -34,7 +34,7 @@ class TorchProduct:
     """
 
     def __init__(self, name: str, dtype: str, ordinal: int, stream: Any) -> None:
-        self._torch = torch = _import_torch()
+        self._torch = torch = import_torch()
         self._dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
         self._device = torch.device("cuda", ordinal)
         self._stream = torch.cuda.ExternalStream(stream.ptr, device=self._device)
@@ -71,28 +71,36 @@ class TorchProduct:
         self._torch.mv(w, x, out=y)
 
     def _tensors(self, w: int, x: int, y: int, k: int, n: int) -> tuple[Any, Any, Any]:
-        views = (_View(w, (n, k)), _View(x, (k,)), _View(y, (n,)))
+        views = (View(w, (n, k)), View(x, (k,)), View(y, (n,)))
         made = [self._torch.as_tensor(view, device=self._device) for view in views]
         tensor_w, tensor_x, tensor_y = (tensor.view(self._dtype) for tensor in made)
         return tensor_w, tensor_x, tensor_y
 
 
-class _View:
+class View:
     """Device memory as 16-bit integers, by CUDA's array interface: it has no BF16.
 
     Not by DLPack, which would have streams wait for each other, also inside a capture.
     """
 
-    def __init__(self, address: int, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+    ) -> None:
         self.__cuda_array_interface__ = {
             "shape": shape,
+            "strides": strides,
             "typestr": "<i2",
             "data": (address, False),
             "version": 2,
         }
 
 
-def _import_torch() -> Any:
+def import_torch() -> Any:
+    """Torch where it can use CUDA.
+
+    Raises:
+        CompileError: it cannot, or does not import.
+    """
     try:
         import torch
     except (ImportError, OSError, RuntimeError, AttributeError) as error:

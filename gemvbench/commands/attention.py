@@ -11,12 +11,16 @@ from gemvbench.arm import AUTO, FAMILIES, Arm
 from gemvbench.attention_case import CACHE_TYPES, LAYOUTS, OPERATIONS, Attention
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import UserError
+from gemvbench.libraries import LIBRARY_FAMILIES
 from gemvbench.models import Heads, find_model
 
 ALL_OPERATIONS = ("gemv", *OPERATIONS)
 ALL_HEADS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))
 """Elements of rows of K and V that are verified with --all."""
 ALL_RATIOS = (1, 2, 4, 6, 8, 16)
+_OPERATIONS = {name: family.operations for name, family in FAMILIES.items()} | {
+    name: library.operations for name, library in LIBRARY_FAMILIES.items()
+}
 _ALL_CONTEXT = 77
 _DEFAULT_MODEL = "deepseek-v2-lite"
 _DEFAULT_CONTEXT = {True: "1024", False: "4096"}
@@ -33,7 +37,7 @@ def operations_of(arm: Arm) -> tuple[str, ...]:
     """What an arm computes; a user's file and a host library compute gemv."""
     if arm.family == AUTO:
         return ALL_OPERATIONS
-    return FAMILIES[arm.family].operations if arm.family in FAMILIES else ("gemv",)
+    return _OPERATIONS.get(arm.family, ("gemv",))
 
 
 def check_operation(arms: Sequence[Arm], op: str) -> None:
@@ -42,7 +46,7 @@ def check_operation(arms: Sequence[Arm], op: str) -> None:
         raise UserError(f"--op {op!r} is unknown; use {', '.join(ALL_OPERATIONS)}.")
     for arm in arms:
         if op not in operations_of(arm):
-            known = [name for name, family in FAMILIES.items() if op in family.operations]
+            known = [name for name, operations in _OPERATIONS.items() if op in operations]
             raise UserError(
                 f"Arm {arm.full_name} computes {', '.join(operations_of(arm))}, not {op}. Arms of "
                 f"{op} are {', '.join(known)} and {AUTO}; `gemvbench list` shows their axes."

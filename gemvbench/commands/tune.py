@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from gemvbench.attention_case import Attention
 from gemvbench.budget import TOO_SMALL, Budget
 from gemvbench.case import Gemv
 from gemvbench.commands.ab import exit_code
@@ -35,7 +36,7 @@ def run_tune(options: argparse.Namespace) -> Exit:
     check_output(options)
     check_seed(options.seed)
     device = choose_device(find_devices(), options.device)
-    cases = [case for case in choose_cases(options, device) if isinstance(case, Gemv)]
+    cases = [c for c in choose_cases(options, device) if isinstance(c, Gemv | Attention)]
     seconds = parse_seconds(options.budget) if options.budget else _SHAPE_SECONDS * len(cases)
     _check_table(device)
     settings = Settings(

@@ -62,7 +62,11 @@ def gate_document(summary: Summary) -> Document:
     below = Section("", (), (), notes=tuple(closing(summary)))
     return Document(
         sections=(Section(claim, (), ()), table, left_out, below),
-        markdown=pull_request(summary, (table, left_out), f"**Gate: {found.word}.** {claim}"),
+        markdown=pull_request(
+            summary,
+            [section for section in (table, left_out) if section.rows],
+            f"**Gate: {found.word}.** {claim}",
+        ),
         data=_Json(
             schema=SCHEMA,
             base=gate.base,

@@ -47,7 +47,7 @@ def pull_request(summary: Summary, sections: Iterable[Section], claim: str = "")
         _list("Measured on", measured_on(header)),
         f"**To repeat it**\n\n```sh\ngemvbench {shlex.join(header.arguments)}\n```",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def explain(flag: str) -> str:
@@ -57,6 +57,9 @@ def explain(flag: str) -> str:
 
 
 def _list(title: str, items: Sequence[str]) -> str:
+    """With nothing to list there is no title either."""
+    if not items:
+        return ""
     return "\n".join([f"**{title}**", "", *(f"- {item}" for item in items)])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gemvbench.attention_case import Attention
 from gemvbench.device import DeviceInfo
 from gemvbench.report import units
 from gemvbench.report.document import Document, Section
@@ -39,7 +40,7 @@ def tuned_document(found: Sequence[Found], device: DeviceInfo, path: Path | None
 
 
 def _claim(found: Found) -> str:
-    row, shape = found.row, f"{found.case.k}x{found.case.n}"
+    row, shape = found.row, _shape(found)
     if row is None:
         return f"{shape}: no arm chosen: {found.why}."
     if row.arm == row.rule:
@@ -53,7 +54,7 @@ def _claim(found: Found) -> str:
 def _cells(found: Found) -> tuple[str, ...]:
     row = found.row
     counts = " -> ".join(str(_count(summary)) for summary in found.summaries)
-    shape, spent = f"{found.case.k}x{found.case.n}", units.seconds(found.seconds)
+    shape, spent = _shape(found), units.seconds(found.seconds)
     if row is None:
         return (shape, "", "", "", "", counts, spent)
     interval = "" if row.arm == row.rule else units.interval((row.low, row.high))
@@ -75,8 +76,15 @@ def _faults(found: Sequence[Found]) -> list[str]:
     ]
 
 
+def _shape(found: Found) -> str:
+    case = found.case
+    return case.id if isinstance(case, Attention) else f"{case.k}x{case.n}"
+
+
 def _record(found: Found) -> dict[str, Any]:
-    row = msgspec.to_builtins(found.row) if found.row else {}
-    own = {"k": found.case.k, "n": found.case.n, "w": found.case.w, "x": found.case.x}
+    row, case = msgspec.to_builtins(found.row) if found.row else {}, found.case
     rounds = [_count(summary) for summary in found.summaries]
+    own: dict[str, Any] = {"case": case.id}
+    if not isinstance(case, Attention):
+        own = {"k": case.k, "n": case.n, "w": case.w, "x": case.x}
     return own | row | {"rounds": rounds, "why": found.why, "seconds": found.seconds}

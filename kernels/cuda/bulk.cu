@@ -3,7 +3,8 @@
 // copies that run ahead over layer boundaries; GROUPS groups of four warps multiply them by x.
 // Between layers all blocks wait for each other.
 //
-// Constants: W_TYPE, X_TYPE (16 bits), GROUPS, STAGES, STAGE_BYTES, and X_BYTES of the longest x.
+// Constants: W_TYPE, X_TYPE (16 bits), GROUPS, STAGES, STAGE_BYTES, X_BYTES of the longest x, and
+// FENCED (see below).
 // A tile is up to ROWS rows that fill a stage, or a part of one row that is longer than a stage.
 // Tiles go to blocks in turn. Needs sm_90, and k and the addresses of rows in steps of 16 bytes.
 //
@@ -71,10 +72,43 @@ __device__ __forceinline__ void sync(unsigned id, unsigned threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void wait_for_blocks(const u64 *arrived, u64 target) {
+// The barrier of all blocks. A release at the scope of the device also waits for the bulk copies
+// under way, which are the point of this kernel. With FENCED 0 there is none: results are
+// exchanged at the second level of cache, where all blocks meet, and have arrived there when the
+// exchange returns; only then is the group counted. That is how the hardware works, and more than
+// the memory model of PTX promises; FENCED 1 keeps to the model.
+//
+// Returns what was there; whoever uses that has waited for the exchange.
+__device__ __forceinline__ float publish(float *y, float v) {
+#if FENCED
+    *y = v;
+    return 0;
+#else
+    float old;
+    asm volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], %2;"
+                 : "=f"(old)
+                 : "l"(y), "f"(v)
+                 : "memory");
+    return old;
+#endif
+}
+
+__device__ __forceinline__ void count_group(u64 *arrived) {
+#if FENCED
+    asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(arrived) : "memory");
+#else
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], 1;" ::"l"(arrived) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_groups(const u64 *arrived, u64 target) {
     for (unsigned tries = 0; tries < 1u << 22; tries++) {
         u64 now;
+#if FENCED
         asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(arrived) : "memory");
+#else
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(arrived) : "memory");
+#endif
         if (now >= target)
             return;
     }
@@ -192,9 +226,10 @@ __device__ __forceinline__ void load_x(uint4 *x, const Layer &layer, unsigned co
             x[consumer + j * CONSUMERS] = v[j];
 }
 
-__device__ __forceinline__ void store(const Layer &layer, unsigned row, unsigned rows,
-                                      const float (&sum)[ROWS], float (&parts)[4][ROWS],
-                                      unsigned group, unsigned thread) {
+// The sums of a group's tile into y. Returns what `publish` does.
+__device__ __forceinline__ float store(const Layer &layer, unsigned row, unsigned rows,
+                                       const float (&sum)[ROWS], float (&parts)[4][ROWS],
+                                       unsigned group, unsigned thread) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float v = sum[r];
@@ -205,19 +240,23 @@ __device__ __forceinline__ void store(const Layer &layer, unsigned row, unsigned
             parts[thread / 32][r] = v;
     }
     sync(2 + group, 128);
-    if (thread < rows)
-        layer.y[row + thread] =
-            parts[0][thread] + parts[1][thread] + parts[2][thread] + parts[3][thread];
+    if (thread >= rows)
+        return 0;
+    const float v = parts[0][thread] + parts[1][thread] + parts[2][thread] + parts[3][thread];
+    return publish(layer.y + row + thread, v);
 }
 
-// `arrived` counts blocks that finished a layer, over all launches; null for one layer.
+// `arrived` counts groups that finished a layer, over all launches; null for one layer.
 __device__ __forceinline__ void consume(const Layer *layers, unsigned count, u64 *arrived,
                                         u64 *full, u64 *empty) {
     // Two of each, so that a group can go on while its last sums are read.
     __shared__ float parts[GROUPS][2][4][ROWS];
+    // For what results replaced, a tile later: nobody reads it.
+    __shared__ volatile float replaced[GROUPS][ROWS];
     uint4 *x = (uint4 *)(shared + STAGES * STAGE_BYTES);
     const unsigned consumer = threadIdx.x - 32, group = consumer / 128, thread = consumer % 128;
-    const u64 all = (u64)gridDim.x * count;
+    const unsigned groups = gridDim.x * GROUPS;
+    const u64 all = (u64)groups * count;
     u64 target = 0;
     if (arrived && consumer == 0) {
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(target) : "l"(arrived) : "memory");
@@ -225,11 +264,12 @@ __device__ __forceinline__ void consume(const Layer *layers, unsigned count, u64
     }
     Place at = {};
     unsigned tile = 0;
+    float old = 0;
     for (unsigned l = 0; l < count; l++) {
         const Layer layer = layers[l];
         const Tiling tiling(layer.k);
         if (arrived && consumer == 0 && l > 0)
-            wait_for_blocks(arrived, target += gridDim.x);
+            wait_for_groups(arrived, target += groups);
         sync(1, CONSUMERS);
         load_x(x, layer, consumer);
         sync(1, CONSUMERS);
@@ -256,13 +296,17 @@ __device__ __forceinline__ void consume(const Layer *layers, unsigned count, u64
                     arrive(empty + at.stage);
                 at.next();
             }
-            store(layer, row, rows, sum, parts[group][tile / GROUPS % 2], group, thread);
+            if (thread < ROWS)
+                replaced[group][thread] = old;
+            old = store(layer, row, rows, sum, parts[group][tile / GROUPS % 2], group, thread);
         }
         if (!arrived)
             continue;
-        sync(1, CONSUMERS);
-        if (consumer == 0)
-            asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(arrived) : "memory");
+        if (thread < ROWS)
+            replaced[group][thread] = old;
+        sync(2 + group, 128);
+        if (thread == 0)
+            count_group(arrived);
     }
 }
 

@@ -51,6 +51,8 @@ __device__ __forceinline__ float butterfly(float v, int lanes) {
 __device__ __forceinline__ float over_cluster(float v, unsigned rank) {
 #if CLUSTER > 1
     __shared__ float sums[CLUSTER];
+    // The first block's shared memory is there to write to once that block has begun.
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
     if (threadIdx.x == 0) {
         unsigned place;
         const unsigned own = (unsigned)__cvta_generic_to_shared(sums + rank);
@@ -74,6 +76,9 @@ extern "C" __global__ void CLUSTERED __launch_bounds__(BLOCK)
 gemv_flight(const WT *__restrict__ w, const XT *__restrict__ x, float *__restrict__ y,
             unsigned k, unsigned n, unsigned long long w_offset, unsigned x_offset) {
     __shared__ float parts[WARPS];
+#if CLUSTER > 1
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
     const unsigned row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
     const WT *from = w + w_offset + (unsigned long long)row * k;
     x += x_offset;

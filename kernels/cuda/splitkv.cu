@@ -1,13 +1,17 @@
 // Attention of one query position in one pass over the cache: blocks take ranges of tokens with
 // an online softmax (running maximum m, sum l of exp(score - m), sums of values), and a second
-// launch merges the ranges. Heads that share a KV head are held together.
+// launch merges the ranges, or with FUSED the last block of a slab that is done. Heads that share a
+// KV head are held together.
 //
-// Constants: those of attention.h with ACROSS 1 and SHARED 1, and TILE, tokens (a multiple of
-// STEP) whose scores are made before their values are added.
+// Constants: those of attention.h with ACROSS 1 and SHARED 1, TILE, tokens (a multiple of STEP)
+// whose scores are made before their values are added, and FUSED. With it `partial` begins with a
+// count of blocks that are done for each slab, COUNTERS words in all; they are zero before and after
+// each launch.
 #include "attention.h"
 
 #define HELD K_HELD
 #define WARPS (BLOCK / 32)
+#define COUNTERS (FUSED ? (HEADS + 63) / 64 * 64 : 0)
 
 // One head's scores of a tile become exp(score - m), with the new maximum; by one warp.
 __device__ __forceinline__ void exponentiate(float *score, unsigned count, float &m,
@@ -26,10 +30,30 @@ __device__ __forceinline__ void exponentiate(float *score, unsigned count, float
     }
 }
 
+// The ranges of a head, weighed by their maxima; by one block. Other blocks of this launch may have
+// written them: not from the first cache.
+__device__ __forceinline__ void merge_head(unsigned head, const float *sums, float *out,
+                                           unsigned splits) {
+    const float *ml = sums + splits * HEADS * V_DIM + 2 * head;
+    float top = __int_as_float(0xff800000), total = 0;
+    for (unsigned range = 0; range < splits; range++)
+        top = fmaxf(top, __ldcg(ml + 2 * HEADS * range));
+    for (unsigned range = 0; range < splits; range++)
+        total += __ldcg(ml + 2 * HEADS * range + 1) * expf(__ldcg(ml + 2 * HEADS * range) - top);
+    for (unsigned d = threadIdx.x; d < V_DIM; d += BLOCK) {
+        float sum = 0;
+        for (unsigned range = 0; range < splits; range++)
+            sum += __ldcg(sums + (range * HEADS + head) * V_DIM + d) *
+                   expf(__ldcg(ml + 2 * HEADS * range) - top);
+        out[head * V_DIM + d] = sum / total;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK) attn_splitkv(ARGUMENTS) {
     __shared__ float most[QUANT_Q ? HELD * WIDE_GROUPS : 1];
     __shared__ float score[HELD][TILE], m[HELD], shrink[HELD];
     __shared__ float part[V::GROUPS * V_DIM], sums_of[V::GROUPS];
+    float *results = partial + COUNTERS;
     const unsigned k_lane = threadIdx.x % K_LANES, k_sub = threadIdx.x / K_LANES;
     const unsigned v_lane = threadIdx.x % V_LANES, v_sub = threadIdx.x / V_LANES;
     const unsigned slab = blockIdx.x / splits, range = blockIdx.x % splits;
@@ -106,30 +130,33 @@ extern "C" __global__ void __launch_bounds__(BLOCK) attn_splitkv(ARGUMENTS) {
             if (splits == 1)
                 out[head * V_DIM + d] = sum / total;
             else
-                partial[place * V_DIM + d] = sum;
+                results[place * V_DIM + d] = sum;
         }
         if (splits > 1 && threadIdx.x == 0) {
-            float *ml = partial + splits * HEADS * V_DIM + 2 * place;
+            float *ml = results + splits * HEADS * V_DIM + 2 * place;
             ml[0] = m[r];
             ml[1] = total;
         }
         __syncthreads();
     }
+#if FUSED
+    __shared__ unsigned place;
+    if (splits == 1)
+        return;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        place = atomicInc((unsigned *)partial + slab, splits - 1);  // wraps to 0 at the last
+        __threadfence();
+    }
+    __syncthreads();
+    if (place == splits - 1)
+        for (int r = 0; r < HELD; r++)
+            merge_head(K::head(slab, 0, r), results, out, splits);
+#endif
 }
 
-// The ranges of a head, weighed by their maxima; a block for each head.
+// A block for each head.
 extern "C" __global__ void __launch_bounds__(BLOCK) attn_merge(ARGUMENTS) {
-    const unsigned head = blockIdx.x;
-    const float *ml = partial + splits * HEADS * V_DIM + 2 * head;
-    float top = __int_as_float(0xff800000), total = 0;
-    for (unsigned range = 0; range < splits; range++)
-        top = fmaxf(top, ml[2 * HEADS * range]);
-    for (unsigned range = 0; range < splits; range++)
-        total += ml[2 * HEADS * range + 1] * expf(ml[2 * HEADS * range] - top);
-    for (unsigned d = threadIdx.x; d < V_DIM; d += BLOCK) {
-        float sum = 0;
-        for (unsigned range = 0; range < splits; range++)
-            sum += partial[(range * HEADS + head) * V_DIM + d] * expf(ml[2 * HEADS * range] - top);
-        out[head * V_DIM + d] = sum / total;
-    }
+    merge_head(blockIdx.x, partial + COUNTERS, out, splits);
 }

@@ -1,7 +1,8 @@
 // Element types, loads and conversions shared by the CUDA kernels.
 //
 // Constants from the host: W_TYPE, X_TYPE (TYPE_F16, TYPE_BF16, TYPE_F32), PACK (0 to 3,
-// elements per load are 1 << PACK; above 0 only with 16-bit types) and ACC (32 or 16).
+// elements per load are 1 << PACK; those of an FP32 x come in loads of 16 bytes at most) and ACC
+// (32 or 16).
 //
 // Given to kernels:
 //   WT, XT         element types of the arguments (unsigned short for 16-bit types)
@@ -30,9 +31,6 @@ template <> struct Stored<TYPE_F32> { typedef float type; };
 typedef Stored<W_TYPE>::type WT;
 typedef Stored<X_TYPE>::type XT;
 
-#if PACK > 0 && X_TYPE == TYPE_F32
-#error a pack needs 16-bit x
-#endif
 #if ACC == 16 && (W_TYPE != TYPE_F16 || X_TYPE != TYPE_F16)
 #error half accumulation needs f16 operands
 #endif
@@ -81,7 +79,18 @@ template <int TYPE> __device__ __forceinline__ float high_float(unsigned word) {
 template <int TYPE, typename T> __device__ __forceinline__ Values load_values(const T *p) {
     Values values;
     if (TYPE == TYPE_F32) {
+#if PACK >= 2
+#pragma unroll
+        for (int i = 0; i < WIDTH; i += 4) {
+            const float4 v = __ldg((const float4 *)p + i / 4);
+            values.v[i] = v.x, values.v[i + 1] = v.y, values.v[i + 2] = v.z, values.v[i + 3] = v.w;
+        }
+#elif PACK == 1
+        const float2 v = __ldg((const float2 *)p);
+        values.v[0] = v.x, values.v[1] = v.y;
+#else
         values.v[0] = __ldg((const float *)p);
+#endif
         return values;
     }
     const Words words = load_words(p);

@@ -68,6 +68,8 @@ static inline acc_v words_bf16(const words_t u) {
 #endif
 #if X_TYPE == TYPE_F16
 #define LOAD_X(p, i) words_f16(*(const __global words_t *)((p) + (i)))
+#elif X_TYPE == TYPE_F32
+#define LOAD_X load_x
 #else
 #define LOAD_X(p, i) words_bf16(*(const __global words_t *)((p) + (i)))
 #endif

@@ -1,20 +1,58 @@
 // Attention of one query position in one pass over the cache: workgroups take ranges of tokens
 // with an online softmax (running maximum m, sum l of exp(score - m), sums of values), and a
-// second launch merges the ranges. Heads that share a KV head are held together.
+// second launch merges the ranges, or with FUSED the last workgroup of a slab that is done. Heads
+// that share a KV head are held together.
 //
-// Constants: those of attention.h with ACROSS 1 and SHARED 1, and TILE, tokens (a multiple of
-// STEP) whose scores are made before their values are added.
+// Constants: those of attention.h with ACROSS 1 and SHARED 1, TILE, tokens (a multiple of STEP)
+// whose scores are made before their values are added, and FUSED. With it `partial` begins with a
+// count of workgroups that are done for each slab, COUNTERS words in all; they are zero before and
+// after each launch.
 #include "attention.h"
+
+#if FUSED
+#define COUNTERS ((HEADS + 63) / 64 * 64)
+#define RESULTS const volatile __global float  // written by other workgroups of this launch
+#else
+#define COUNTERS 0
+#define RESULTS const __global float
+#endif
 
 #define HELD K_HELD
 #define PARTS (BLOCK / HELD)  // items that look for the maximum of one head
 #define PART_SIZE (VALUES * BLOCK > GROUPS(V) * V_DIM ? VALUES * BLOCK : GROUPS(V) * V_DIM)
+
+// The ranges of a head, weighed by their maxima; by one workgroup.
+void merge_head(uint head, RESULTS *sums, __global float *out, uint splits) {
+    RESULTS *ml = sums + splits * HEADS * V_DIM + 2 * head;
+    float top = -INFINITY, total = 0;
+    for (uint range = 0; range < splits; range++)
+        top = max(top, ml[2 * HEADS * range]);
+    for (uint range = 0; range < splits; range++)
+        total += ml[2 * HEADS * range + 1] * exp(ml[2 * HEADS * range] - top);
+    for (uint d = get_local_id(0); d < V_DIM; d += BLOCK) {
+        float sum = 0;
+        for (uint range = 0; range < splits; range++)
+            sum += sums[(range * HEADS + head) * V_DIM + d] * exp(ml[2 * HEADS * range] - top);
+        out[head * V_DIM + d] = sum / total;
+    }
+}
+
+// What this item has written is seen by workgroups that see what it writes from now on.
+void publish(void) {
+#ifdef __NV_CL_C_VERSION
+    asm volatile("membar.gl;" ::: "memory");
+#else
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+#endif
+}
 
 __kernel __attribute__((reqd_work_group_size(BLOCK, 1, 1))) void attn_splitkv(ARGUMENTS) {
     __local float part[PART_SIZE];
     __local float most[QUANT_Q ? HELD * Q_WIDE_GROUPS : 1];
     __local float score[HELD * TILE], tops[HELD * PARTS], m[HELD], shrink[HELD];
     __local float sums_of[GROUPS(V)];
+    __local uint done;
+    __global float *results = partial + COUNTERS;
     const uint item = get_local_id(0);
     const uint k_lane = item % K_LANES, k_sub = item / K_LANES;
     const uint v_lane = item % V_LANES, v_sub = item / V_LANES;
@@ -114,30 +152,35 @@ __kernel __attribute__((reqd_work_group_size(BLOCK, 1, 1))) void attn_splitkv(AR
             if (splits == 1)
                 out[head * V_DIM + d] = sum / total;
             else
-                partial[place * V_DIM + d] = sum;
+                results[place * V_DIM + d] = sum;
         }
         if (splits > 1 && item == 0) {
-            __global float *ml = partial + splits * HEADS * V_DIM + 2 * place;
+            __global float *ml = results + splits * HEADS * V_DIM + 2 * place;
             ml[0] = m[r];
             ml[1] = total;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
+#if FUSED
+    if (splits > 1) {
+        publish();
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        volatile __global uint *count = (volatile __global uint *)partial + slab;
+        if (item == 0)
+            done = atomic_inc(count) + 1;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (done == splits) {
+            publish();
+            for (uint r = 0; r < HELD; r++)
+                merge_head(HEAD(K, slab, 0, r), results, out, splits);
+            if (item == 0)
+                *count = 0;
+        }
+    }
+#endif
 }
 
-// The ranges of a head, weighed by their maxima; a workgroup for each head.
+// A workgroup for each head.
 __kernel __attribute__((reqd_work_group_size(BLOCK, 1, 1))) void attn_merge(ARGUMENTS) {
-    const uint head = get_group_id(0);
-    const __global float *ml = partial + splits * HEADS * V_DIM + 2 * head;
-    float top = -INFINITY, total = 0;
-    for (uint range = 0; range < splits; range++)
-        top = max(top, ml[2 * HEADS * range]);
-    for (uint range = 0; range < splits; range++)
-        total += ml[2 * HEADS * range + 1] * exp(ml[2 * HEADS * range] - top);
-    for (uint d = get_local_id(0); d < V_DIM; d += BLOCK) {
-        float sum = 0;
-        for (uint range = 0; range < splits; range++)
-            sum += partial[(range * HEADS + head) * V_DIM + d] * exp(ml[2 * HEADS * range] - top);
-        out[head * V_DIM + d] = sum / total;
-    }
+    merge_head(get_group_id(0), partial + COUNTERS, out, splits);
 }

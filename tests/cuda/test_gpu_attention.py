@@ -6,7 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from attention import FAMILIES, factors, pairwise, product_arms, replace, verify
+from attention import factors, pairwise, product_arms, replace, verify
 
 from gemvbench.arm import parse_arm
 from gemvbench.attention_case import CACHE_TYPES, LAYOUTS, Attention
@@ -37,19 +37,15 @@ def backend(request):
     return open_backend(gpus[0])
 
 
-def compile_ahead(backend, cases):
-    """Cubins of all arms on all cores, where verification will look for them."""
+def compile_ahead(backend, pairs):
+    """Cubins of arms for cases on all cores, where verification will look for them."""
     if backend.info.backend != "cuda":
         return
     from gemvbench.backend.cuda import _toolchain
     from gemvbench.backend.nvrtc import compile_cubin
 
     architecture = backend.info.architecture
-    texts = {
-        choose(parse_arm(arm), arm, case, backend.info)[1].text
-        for case in cases
-        for arm in product_arms(case, backend.info)
-    }
+    texts = {choose(parse_arm(arm), arm, case, backend.info)[1].text for case, arm in pairs}
 
     def build(text):
         path = binaries.binary_path(text, "cuda", architecture, _toolchain())
@@ -65,6 +61,53 @@ def test_pairs(backend, row):
         assert verify(backend, row.case(op), [row.arm]) == {}
 
 
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+@pytest.mark.parametrize("context", [77, 1030])
+def test_the_last_workgroup_merges(backend, kv, context):
+    """Of one slab and of several, with few ranges and with many."""
+    for heads in ((32, 8, 128, 128), (34, 2, 64, 96)):
+        arms = [f"splitkv+fused1+splits{splits}" for splits in (1, 4, 64)]
+        assert verify(backend, flash_case(heads, kv, "tkd", context), arms) == {}
+
+
+FLASH_HEADS = (
+    (24, 4, 256, 256), (32, 8, 128, 128), (64, 8, 128, 128), (16, 16, 128, 128),
+    (16, 16, 192, 128), (34, 2, 64, 96),
+)  # fmt: skip
+FLASH_ARMS = (
+    "flashdecode", "flashdecode+splits4", "flashdecode+dependent1+splits64",
+    "flashdecode+block64+splits1",
+)  # fmt: skip
+
+
+def flash_case(heads, kv, layout="tkd", context=77):
+    q, kv_heads, k, v = heads
+    return Attention(
+        heads=q, kv_heads=kv_heads, head_dim=k, v_dim=v, context=context, layout=layout,
+        k_type=kv, v_type=kv,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flash_backend(backend):
+    """With the cubins of all cases below, made on all cores."""
+    if "async_copy" not in backend.info.capabilities:
+        pytest.skip("family flashdecode is for CUDA from sm_80 on")
+    cases = [flash_case(heads, kv) for heads in FLASH_HEADS for kv in CACHE_TYPES]
+    compile_ahead(backend, [(case, arm) for case in cases for arm in FLASH_ARMS])
+    return backend
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kv", CACHE_TYPES)
+@pytest.mark.parametrize("heads", FLASH_HEADS, ids=str)
+@pytest.mark.parametrize("context", [1, 77, 1030])
+def test_flashdecode(flash_backend, heads, kv, layout, context):
+    """One tile, an uneven last one, and more tiles than a ring holds; ranges merged in place."""
+    case = flash_case(heads, kv, layout, context)
+    assert verify(flash_backend, case, FLASH_ARMS) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CACHE_TYPES)
 @pytest.mark.parametrize("dims", ALL_HEADS, ids=str)
@@ -78,7 +121,9 @@ def test_the_full_product(backend, dims, kind):
         for ratio in ALL_RATIOS
         for layout in LAYOUTS
     ]  # fmt: skip
-    compile_ahead(backend, cases)
+    compile_ahead(
+        backend, [(case, arm) for case in cases for arm in product_arms(case, backend.info)]
+    )
     for case in cases:
         # The composed families have one text for all three operations.
         for op in ("attention", "av", "kq"):
@@ -105,7 +150,10 @@ def test_timed_calls_give_the_verified_output(backend, kv, layout):
     case = Attention(
         heads=8, kv_heads=4, head_dim=64, context=500, k_type=kv, v_type=kv, layout=layout
     )
-    jobs = [choose(parse_arm(name), name, case, backend.info)[1] for name in FAMILIES]
+    names = [*product_arms(case, backend.info), "splitkv+fused1"]
+    if "flashdecode" in names:
+        names += ["flashdecode+splits1", "flashdecode+dependent1+splits8"]
+    jobs = [choose(parse_arm(name), name, case, backend.info)[1] for name in names]
     request = Verify(device=backend.info, case=case, jobs=tuple(jobs), siblings=(), seed=3)
     found = AttentionVerifier(backend, request).messages()
     digests = {message.arm: message.digest for message in found if isinstance(message, Verified)}

@@ -63,6 +63,21 @@ def test_peers_are_timed_in_graphs_in_the_same_blocks(gpu: Any, shape: str) -> N
         assert not {f for f in results[arm]["flags"] if f.startswith("host-bound")}
 
 
+@pytest.mark.parametrize("heads", [(24, 4, 256), (32, 8, 128), (16, 16, 128)], ids=str)
+def test_attention_of_torch_is_right_and_timed(gpu: Any, heads: tuple[int, int, int]) -> None:
+    """Its output in timed runs is that of the verification, or it would be WRONG."""
+    if "torch" not in gpu["capabilities"]:
+        pytest.skip("torch is not installed here")
+    q, kv, dim = heads
+    shape = ("--heads", str(q), "--kv-heads", str(kv), "--head-dim", str(dim), "--context", "1000")
+    answer = run("ab", "--quick", "--device", "cuda0", "--op", "attention", *shape, "--arm",
+                 "sdpa_flash", "--arm", "sdpa_cudnn", "--format", "json")  # fmt: skip
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    results = {r["arm"]: r for r in json.loads(answer.stdout)["results"]}
+    for arm in ("sdpa_flash", "sdpa_cudnn"):
+        assert results[arm]["blocks"] >= 6, results[arm]
+
+
 @pytest.mark.slow
 def test_tune_ends_within_two_minutes(gpu: Any, tmp_path: Path) -> None:
     started = time.monotonic()

@@ -19,6 +19,7 @@ from gemvbench.messages import Layout, Verified, Verify
 from gemvbench.models import Heads, Model, Operation
 from gemvbench.plan import plan_layout
 from gemvbench.spaces import make_space
+from gemvbench.stages import Precision
 from gemvbench.token_case import Growth, make_token
 from gemvbench.token_plan import plan_token
 from gemvbench.token_space import TokenSpace
@@ -71,6 +72,19 @@ def test_default_arms_on_a_model(backend: Any, op: str) -> None:
     """DeepSeek's heads, with splits and a context that no tile divides."""
     case = shape(op=op, heads=16, kv_heads=16, head_dim=192, v_dim=128, context=301)
     assert verify(backend, case, ["per_head", "token_major", "auto"]) == {}
+
+
+def test_the_last_workgroup_merges(backend: Any) -> None:
+    """And leaves its count as it found it: every check is another call."""
+    assert verify(backend, shape(context=100), ["splitkv+block64+splits4+fused1"]) == {}
+
+
+def test_a_merge_at_the_wrong_time_shows() -> None:
+    """From the second call on, where the count is not set back."""
+    case, arm = shape(context=100), "splitkv+block64+splits4+fused1"
+    wrong = verify(backend_of("pocl"), case, [arm], mutation=("*count = 0", "*count = 1"))
+    assert "last token" in wrong[arm]
+    assert "every token" not in wrong[arm]
 
 
 @pytest.mark.parametrize("dim", [1, 5, 34, 100, 250])
@@ -178,5 +192,5 @@ def test_every_token_of_a_run_attends_to_its_own_context(backend: Any, arm: str)
     for calls, context in enumerate(token.contexts, 1):
         runner.time(calls)
         (trial,) = [t for t in trials(token.attention_at(context), attention.SEED) if t.is_timed]
-        check = trial.compare(space.shelves[-1][-1].output(), False)
+        check = trial.compare(space.shelves[-1][-1].output(), Precision())
         assert check.passed, (context, check)

@@ -16,9 +16,7 @@ cl = pytest.importorskip("pyopencl")
 pytestmark = pytest.mark.opencl
 
 TYPES = [(w, x) for w in ("f16", "bf16") for x in ("f16", "bf16", "f32")]
-PACKED_TYPES = [
-    (*types, pack) for types in TYPES for pack in range(4) if not pack or types[1] != "f32"
-]
+PACKED_TYPES = [(*types, pack) for types in TYPES for pack in range(4)]
 KS = (1, 2, 3, 7, 8, 255, 1000, 4096)
 NS = (1, 2, 3, 5, 301)
 SEED = 20
