@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gemvbench.arm import AUTO_VALUE, FAMILIES, Arm
 from gemvbench.attention_case import MAX_RANGES, QUANTISED, Attention
 from gemvbench.device import DeviceInfo
-from gemvbench.flash_ladder import no_flash, specialize_flash
+from gemvbench.flash_ladder import no_flash, recommend_flash, specialize_flash
 from gemvbench.libraries import LIBRARY_FAMILIES, attention_declines
 from gemvbench.outcome import Constants, Declined, LibraryArm, Outcome, Specialization, Step
 from gemvbench.stages import Ranges, Stage
@@ -110,8 +110,7 @@ def recommend_attention(case: Attention, device: DeviceInfo) -> Arm:
     if device.is_cpu:
         return _recommend_for_cpu(case)
     if case.op == "attention":
-        flash = Arm(family="flashdecode")
-        return flash if no_flash(flash, case, device) is None else Arm(family="splitkv")
+        return recommend_flash(case, device) or Arm(family="splitkv")
     if case.ratio > 1:
         return Arm(family="gqa")
     return Arm(family="token_major" if case.layout == "tkd" else "per_head")

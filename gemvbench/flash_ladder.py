@@ -21,6 +21,9 @@ LEAST_WEIGHT = 2.0**-38
 """Weights are sums of two FP16 numbers, the largest 2**14 and the least 2**-24."""
 _NARROW, _MANY_THREADS = 128, 128
 """Elements of a head, and items, of which four workgroups have registers enough."""
+_RANGES, _FEWEST = 16, 4
+_LONG, _LONGEST = 8192, 32768
+"""Tokens from which a cache is long, of `recommend_flash`."""
 _MOST_SLOTS = 8
 _LEAST_SLOTS = 2
 _RESERVED = 1024
@@ -48,6 +51,27 @@ def no_flash(arm: Arm, case: Attention, device: DeviceInfo) -> str | None:
             f"fit {_room(arm, case, device)} bytes of shared memory"
         )
     return None
+
+
+def recommend_flash(case: Attention, device: DeviceInfo) -> Arm | None:
+    """The arm of the family that was fastest on an H200 (docs/results.md), None where all decline.
+
+    Launches overlap, but for long caches that heads share. Sixteen ranges are as many as 4 to 16
+    KV heads want in short caches; in long ones only where KV heads are few or launches do not
+    overlap.
+    """
+    if no_flash(Arm(family="flashdecode"), case, device) is not None:
+        return None
+    shared = case.ratio > 1 and not {case.k_type, case.v_type} & {*QUANTISED}
+    few = case.kv_heads * _RANGES < device.compute_units // 2
+    long = case.context > _LONG
+    alone = shared and (case.context > _LONGEST or (long and few))
+    axes = []
+    if _FEWEST <= case.kv_heads <= _RANGES and (not long or alone):
+        axes.append(("splits", _RANGES))
+    if "dependent_launch" in device.capabilities and not alone:
+        axes.append(("dependent", 1))
+    return Arm(family="flashdecode", axes=tuple(axes))
 
 
 def specialize_flash(arm: Arm, case: Attention, device: DeviceInfo) -> Specialization:

@@ -339,6 +339,33 @@ def test_fused_ranges_are_merged_in_the_same_launch() -> None:
     assert build("splitkv+block64+fused1", CPU).constant("FUSED") == 1
 
 
+BOTH, SPLITS, OVERLAP = "+splits16+dependent1", "+splits16", "+dependent1"
+
+
+@pytest.mark.parametrize(
+    ("shape", "kv", "arms"),
+    [
+        # at 1k, 4k, 16k and 64k
+        ((32, 8, 128), "f16", (BOTH, BOTH, OVERLAP, SPLITS)),
+        ((24, 4, 256), "f16", (BOTH, BOTH, SPLITS, SPLITS)),
+        ((16, 16, 128), "f16", (BOTH, BOTH, OVERLAP, OVERLAP)),
+        ((32, 8, 128), "q8_0", (BOTH, BOTH, OVERLAP, OVERLAP)),
+        ((8, 2, 128), "f16", (OVERLAP, OVERLAP, "", "")),
+    ],
+)
+def test_auto_is_what_was_fastest(
+    shape: tuple[int, int, int], kv: str, arms: tuple[str, ...]
+) -> None:
+    heads, kv_heads, dim = shape
+    for context, axes in zip((1024, 4096, 16384, 65536), arms, strict=True):
+        case = make(
+            heads=heads, kv_heads=kv_heads, head_dim=dim, context=context, k_type=kv, v_type=kv
+        )
+        assert recommend(case, HOPPER).name == f"flashdecode{axes}"
+    ampere = msgspec.structs.replace(HOPPER, capabilities=("async_copy",))
+    assert recommend(make(kv_heads=2, heads=2), ampere).name == "flashdecode"
+
+
 def test_what_flashdecode_declines() -> None:
     older = msgspec.structs.replace(HOPPER, capabilities=())
     ampere = msgspec.structs.replace(HOPPER, capabilities=("async_copy",), local_bytes=0)
@@ -350,6 +377,5 @@ def test_what_flashdecode_declines() -> None:
     assert "head of V has 8" in declined("flashdecode", HOPPER, v_dim=8)
     assert "do not fit" in declined("flashdecode+resident4", ampere, head_dim=256)
     assert "does not compute kq" in declined("flashdecode", HOPPER, op="kq")
-    assert recommend(make(), HOPPER).family == "flashdecode"
     assert recommend(make(q="f32"), HOPPER).family == "splitkv"
     assert recommend(make(), older).family == "splitkv"
