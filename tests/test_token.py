@@ -358,7 +358,7 @@ def test_an_arm_that_declines_a_class_declines_the_token() -> None:
     odd = msgspec.structs.replace(DENSE, x="f32")
     choice, job = choose(parse_arm("pack2"), "p", odd, device)
     assert choice.outcome == Declined(
-        "pack2", "up: an FP32 x declines load width; pack0 and base compute it"
+        "pack2", "up: an FP32 x declines load width; pack0, base and wide1 compute it"
     )
     assert job is None
     choice, _ = choose(parse_arm("numpy"), "n", DENSE, device)
