@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,8 +13,26 @@ ITEM_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 WEIGHT_TYPES = ("f16", "bf16")
 VECTOR_TYPES = ("f16", "bf16", "f32")
 
+
+class BlockType(NamedTuple):
+    """So many weights lie in so many bytes."""
+
+    weights: int
+    size: int
+
+
+BLOCKS = {
+    "q8_0": BlockType(32, 34),
+    "q4_0": BlockType(32, 18),
+    "q4_K": BlockType(256, 144),
+}
+"""Quantised weights, as `quant_weights` describes them."""
+QUANT_TYPES = tuple(BLOCKS)
+
 # The exact check sums k products of at most 9 in FP32, which is exact below 2**24.
 MAX_K = (2**24 - 1) // 9
+MAX_QUANT_K = 1 << 16
+"""Of quantised weights: there x has 127 or 254 in every 32 elements, and scales are 1 and 2."""
 MAX_N = 1 << 24
 """Rows; the host keeps several float64 values for each while it verifies."""
 
@@ -24,7 +43,7 @@ class Gemv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     Args:
         k: in_features, the length of a row.
         n: out_features, the number of rows.
-        w: element type of the weights, "f16" or "bf16".
+        w: type of the weights, "f16", "bf16", "q8_0", "q4_0" or "q4_K".
         x: element type of the vector, "f16", "bf16" or "f32".
         w_offset: byte offset of W within its buffer; a ladder looks at it.
         x_offset: byte offset of x within its buffer.
@@ -44,12 +63,14 @@ class Gemv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     spare: int = 0
 
     def __post_init__(self) -> None:
-        _check_range("k (in_features)", self.k, MAX_K)
+        _check_type("weights", self.w, (*WEIGHT_TYPES, *QUANT_TYPES))
+        _check_range("k (in_features)", self.k, MAX_QUANT_K if self.is_quantised else MAX_K)
         _check_range("n (out_features)", self.n, MAX_N)
         _check_range("n with its spare rows", self.stored_rows, MAX_N, least=self.n)
-        _check_type("weights", self.w, WEIGHT_TYPES)
         _check_type("x", self.x, VECTOR_TYPES)
-        _check_offset("weights", self.w_offset, ITEM_BYTES[self.w])
+        if self.is_quantised:
+            _check_blocks(self.k, self.w)
+        _check_offset("weights", self.w_offset, ITEM_BYTES.get(self.w, 2))
         _check_offset("x", self.x_offset, ITEM_BYTES[self.x])
 
     @property
@@ -63,8 +84,17 @@ class Gemv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         return f"gemv-{self.k}x{self.n}-{self.w}-{self.x}{offsets}{spare}"
 
     @property
+    def is_quantised(self) -> bool:
+        return self.w in BLOCKS
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of W as it is stored."""
+        return row_bytes(self.w, self.k) if self.is_quantised else self.k * ITEM_BYTES[self.w]
+
+    @property
     def weight_bytes(self) -> int:
-        return self.k * self.n * ITEM_BYTES[self.w]
+        return self.n * self.row_bytes
 
     @property
     def stored_rows(self) -> int:
@@ -84,12 +114,24 @@ class Gemv(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     @property
     def stored_bytes(self) -> int:
         """Bytes of one copy of W, its spare rows included."""
-        return self.k * self.stored_rows * ITEM_BYTES[self.w]
+        return self.stored_rows * self.row_bytes
 
     @property
     def bytes_moved(self) -> int:
         """Bytes a perfect kernel moves: W and x read once, y written once; no spare rows."""
         return self.weight_bytes + self.k * ITEM_BYTES[self.x] + self.n * 4
+
+
+def row_bytes(kind: str, k: int) -> int:
+    """Bytes of a row of k quantised weights.
+
+    Raises:
+        ValueError: k is no multiple of the block.
+    """
+    block = BLOCKS[kind]
+    if k % block.weights:
+        raise ValueError(f"{k} weights are no whole blocks of {block.weights} in {kind}")
+    return k // block.weights * block.size
 
 
 def parse_shape(text: str) -> tuple[int, int]:
@@ -117,6 +159,15 @@ def _check_type(what: str, value: str, known: tuple[str, ...]) -> None:
         raise UserError(f"{value!r} is no type for {what}; known are {', '.join(known)}.")
 
 
+def _check_blocks(k: int, w: str) -> None:
+    block = BLOCKS[w].weights
+    if k % block:
+        raise UserError(
+            f"{w} holds {block} weights together, and k (in_features) is {k}, which is not a "
+            f"multiple of {block}. Choose another shape, or other --weights for it."
+        )
+
+
 MAX_OFFSET = 1 << 32
 """Bytes; kernels take the offset of x in 32 bits."""
 
@@ -127,5 +178,5 @@ def _check_offset(what: str, value: int, item: int) -> None:
     if value < 0 or value % item:
         raise UserError(
             f"The byte offset of {what} is {value}, but has to be a multiple of {item}, "
-            "the size of its elements, and not negative."
+            "the size of its elements (of quantised ones, of a scale), and not negative."
         )

@@ -107,9 +107,10 @@ def build_parser() -> argparse.ArgumentParser:
         "sweep",
         help="compare a grid of arms, shown as a matrix",
         description="Compare a grid of arms with its first cell. Without axes: the nine arms "
-        "pack 0, 1, 2 by rows 1, 2, 4.",
+        "pack 0, 1, 2 by rows 1, 2, 4; of quantised weights repack 0, 1 by xq 0, 8.",
     )
-    sweep.add_argument("--family", default="row", help="family of the grid (default: row)")
+    text = "family of the grid (default: row, and quant for quantised weights)"
+    sweep.add_argument("--family", help=text)
     for axis in ALL_AXES:
         sweep.add_argument(f"--{axis}", metavar="N,N", help=f"values of the axis {axis}")
     sweep.add_argument("--baseline", metavar="ARM", help="default: the grid's first cell")
@@ -368,7 +369,12 @@ def _add_arm(parser: argparse.ArgumentParser) -> None:
 
 def _add_operands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="ID", help="device id (default: the best present)")
-    parser.add_argument("--weights", default="f16", metavar="TYPE", help="f16 or bf16")
+    parser.add_argument(
+        "--weights",
+        default="f16",
+        metavar="TYPE",
+        help="f16, bf16, q8_0, q4_0 or q4_K; of a model also a mix, as in q4_K,lm_head=q8_0",
+    )
     parser.add_argument("--x", default="f16", metavar="TYPE", help="f16, bf16 or f32")
     parser.add_argument("--seed", type=int, default=0, help="seed of inputs and orders")
 

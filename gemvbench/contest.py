@@ -17,7 +17,7 @@ from gemvbench.device import DeviceInfo, find_device
 from gemvbench.dispatch import specialize
 from gemvbench.errors import UserError
 from gemvbench.jobs import Choice, choose, launches_job, make_job, rows1_sibling
-from gemvbench.messages import AnyLayout, Job, KernelJob
+from gemvbench.messages import AnyLayout, Job, KernelJob, TokenJob
 from gemvbench.outcome import Declined
 from gemvbench.plan import TWIN, launches_label
 from gemvbench.token_case import Token
@@ -157,10 +157,6 @@ def pair_with_revision(entrants: Sequence[Entrant], commit: Commit) -> tuple[Ent
 
 def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contest:
     """Specialise every arm for a case; where it does not fit the device, all decline."""
-    try:
-        layouts = _plan_layouts(case, regime, [entrant.device for entrant in entrants])
-    except UserError as refusal:
-        return _declined_contest(case, entrants, str(refusal))
     choices, jobs, siblings = [], [], []
     for entrant in entrants:
         choice, job = choose(entrant.arm, entrant.label, case, entrant.device, entrant.attention)
@@ -173,6 +169,10 @@ def make_contest(case: Case, entrants: Sequence[Entrant], regime: str) -> Contes
         sibling = rows1_sibling(entrant.arm, case, entrant.device)
         if sibling is not None:
             siblings.append((entrant.label, sibling))
+    try:
+        layouts = _plan_layouts(case, regime, [entrant.device for entrant in entrants], jobs)
+    except UserError as refusal:
+        return _declined_contest(case, entrants, str(refusal))
     contest = Contest(
         case=case,
         baseline=entrants[0].label,
@@ -215,14 +215,24 @@ def _frozen_jobs(case: Gemv, devices: Sequence[DeviceInfo]) -> dict[str, KernelJ
     return {name: job for name, job in jobs.items() if isinstance(job, KernelJob)}
 
 
-def _plan_layouts(case: Case, regime: str, devices: Sequence[DeviceInfo]) -> dict[str, AnyLayout]:
-    """A layout for each device; all of them are in memory at once."""
+def _plan_layouts(
+    case: Case, regime: str, devices: Sequence[DeviceInfo], jobs: Sequence[Job]
+) -> dict[str, AnyLayout]:
+    """A layout for each device; all of them are in memory at once, and repacked weights too."""
     distinct = {device.id: device for device in devices}
     sharers = Counter(device.memory for device in distinct.values())
+    sharers.update({distinct[job.device].memory for job in jobs if _reads_repacked(job)})
     return {
         name: plan_memory(case, regime, device, sharers[device.memory])
         for name, device in distinct.items()
     }
+
+
+def _reads_repacked(job: Job) -> bool:
+    """Whether a second pool of weights is made for it."""
+    if isinstance(job, TokenJob):
+        return any(map(_reads_repacked, job.layers))
+    return isinstance(job, KernelJob) and job.is_repacked
 
 
 def _declined_contest(case: Case, entrants: Sequence[Entrant], reason: str) -> Contest:

@@ -14,7 +14,7 @@ from gemvbench.attention_case import Attention
 from gemvbench.attention_ladder import recommend_attention, specialize_attention
 from gemvbench.cases import Single
 from gemvbench.device import DeviceInfo
-from gemvbench.ladder import as_auto
+from gemvbench.ladder import as_chosen
 from gemvbench.outcome import Declined, Outcome
 from gemvbench.tuning import AnyTuned
 
@@ -32,7 +32,7 @@ def specialize(arm: Arm, case: Single, device: DeviceInfo) -> Outcome:
         return _specialize(arm, case, device)
     advice = advise(case, device)
     own = advice.arm.at_revision_of(arm)
-    return as_auto(arm, _specialize(own, case, device), advice.source)
+    return as_chosen(arm, _specialize(own, case, device), advice.source)
 
 
 def resolve(arm: Arm, case: Single, device: DeviceInfo) -> Arm:

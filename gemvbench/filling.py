@@ -42,10 +42,14 @@ def fill_values(
 
 def copy_turns(backend: Backend, pool: Buffer, layout: Layout, lead: int = 0) -> None:
     """All rotated copies from the first, which lies at byte `lead`."""
-    made = 1
-    while made < layout.turns:
-        more = min(made, layout.turns - made)
-        backend.copy(pool, lead, lead + made * layout.stride, more * layout.stride)
+    repeat(backend, pool, lead, layout.stride, 1, layout.turns)
+
+
+def repeat(backend: Backend, buffer: Buffer, start: int, size: int, made: int, wanted: int) -> None:
+    """Pieces of `size` bytes again and again from byte `start` on, of which `made` are there."""
+    while made < wanted:
+        more = min(made, wanted - made)
+        backend.copy(buffer, start, start + made * size, more * size)
         made += more
 
 

@@ -194,6 +194,8 @@ def _device_job(outcome: DeviceOutcome, label: str, device: DeviceInfo) -> Devic
         extra=outcome.extra,
         local_bytes=outcome.local_bytes,
         is_dependent=bool(outcome.constant("DEPENDENT")),
+        is_repacked=bool(outcome.constant("REPACK")),
+        quantises_x=bool(outcome.constant("X8")),
     )
 
 

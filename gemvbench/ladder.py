@@ -27,15 +27,21 @@ from gemvbench.outcome import (
     Specialization,
     Step,
 )
+from gemvbench.quant_ladder import BASE, is_base, no_quant, quant_rule, specialize_quant
 
 _X_CACHE_MOST = 16384
 
 
 def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
     """Constants and geometry of `arm`, any but `auto`, for `case` on `device`. Pure."""
+    if case.is_quantised and is_base(arm):
+        plain = specialize(BASE.at_revision_of(arm), case, device)
+        return as_chosen(arm, plain, f"the plain arm of {case.w}")
     if arm.family in HOST_FAMILIES:
         if not device.is_cpu:
             return Declined(arm.name, f"{arm.family} runs on the host, and {device.id} is a GPU")
+        if case.is_quantised:
+            return Declined(arm.name, f"{arm.family} has no product of {case.w} weights")
         return HostArm(arm=arm.name, family=arm.family)
     if arm.family in LIBRARY_FAMILIES:
         return _specialize_library(arm, case, device)
@@ -51,6 +57,8 @@ def specialize(arm: Arm, case: Gemv, device: DeviceInfo) -> Outcome:
         return specialize_bulk(arm, case, device)
     if arm.family == "flight":
         return specialize_flight(arm, case, device)
+    if arm.family == "quant":
+        return specialize_quant(arm, case, device)
     return build(arm, case, device, {}, workgroups=case.n, workgroup_size=128, steps=())
 
 
@@ -69,11 +77,11 @@ def _specialize_library(arm: Arm, case: Gemv, device: DeviceInfo) -> LibraryArm 
     )
 
 
-def as_auto(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
-    """What was chosen for `auto`, under that name and with the choice as its first step."""
+def as_chosen(arm: Arm, chosen: Outcome, rule: str) -> Outcome:
+    """What was chosen for `auto` or `base`, under that name, with the choice as its first step."""
     if isinstance(chosen, Declined):
         return Declined(arm.name, chosen.reason)
-    step = Step("arm", AUTO, chosen.arm, rule)
+    step = Step("arm", AUTO if arm.family == AUTO else "base", chosen.arm, rule)
     return msgspec.structs.replace(chosen, arm=arm.name, steps=(step, *chosen.steps))
 
 
@@ -90,6 +98,8 @@ def rule_arm(case: Gemv, device: DeviceInfo) -> Arm:
     items of the family where smaller ones would not fill a GPU, and for rows that are long
     anyway: 12, 34 and 2 % on an H200 (docs/results.md, shapes 4096x1024, 5120x96, 17408x5120).
     """
+    if case.is_quantised:
+        return quant_rule(case, device)
     if device.is_cpu:
         native = "half_native" in device.capabilities
         axes = (("pack", 4), ("accs", 2), ("items", 8)) if native else ()
@@ -105,15 +115,24 @@ def extra_rows(arm: Arm, n: int) -> int:
     return round(n * (arm.asked("extra") or 0) / 1000)
 
 
-def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+def _no_kernel(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    """Why a family has no kernel for such weights on such a device."""
     if "gemv" not in family.operations:
         return f"family {arm.family} computes {', '.join(family.operations)}, not gemv"
+    if case.is_quantised and arm.family != "quant":
+        return f"family {arm.family} has no {case.w}; family quant computes it"
     if family.cpu_only and not device.is_cpu:
         return f"family {arm.family} is for CPUs, and {device.id} is a {device.kind}"
     if device.language not in family.languages:
         return f"family {arm.family} has no {device.language} kernel"
     if arm.file is not None and arm.file.path.endswith(".cu") != (device.language == "cuda"):
         return f"{arm.file.path} is not {device.language}, which {device.id} needs"
+    return None
+
+
+def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str | None:
+    if reason := _no_kernel(arm, family, case, device):
+        return reason
     if arm.asked("acc") == 16 and "half_arithmetic" not in device.capabilities:
         return f"{device.id} does not compute in FP16 (compile probe)"
     if arm.asked("acc") == 16 and (case.w, case.x) != ("f16", "f16"):
@@ -125,7 +144,7 @@ def _declines(arm: Arm, family: Family, case: Gemv, device: DeviceInfo) -> str |
         return f"{arm.asked('extra')} per mille of {case.n} rows is less than half a row"
     if extra > case.spare:
         return f"it reads {extra} rows behind the last, and the case has {case.spare} spare ones"
-    own = {"bulk": no_bulk, "flight": no_flight}.get(arm.family)
+    own = {"bulk": no_bulk, "flight": no_flight, "quant": no_quant}.get(arm.family)
     if own is not None and (reason := own(arm, case, device)):
         return reason
     block = arm.value("block") if arm.family in ("row", "flight") else 1

@@ -34,6 +34,10 @@ class KernelJob(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Shared memory of a workgroup beside what the text declares."""
     is_dependent: bool = False
     """Its launch may overlap the one before it."""
+    is_repacked: bool = False
+    """It reads the quants of quantised weights first, and then all scales."""
+    quantises_x: bool = False
+    """It is held against the product with x in 8 bits."""
     read_bytes: int = 0
     """How much of each pool a bare read reads; 0 for all of it."""
 

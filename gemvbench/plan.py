@@ -112,7 +112,8 @@ def plan_layout(case: Single, regime: str, device: DeviceInfo, sharers: int = 1)
     """How many copies of the weights rotate. In `stream` they fill the caches several times.
 
     Args:
-        sharers: devices of the run that allocate from the same memory, this one included.
+        sharers: what of the run allocates from the same memory: devices, this one included, and
+            weights that are repacked beside those in files' layout.
 
     Raises:
         UserError: the case does not fit the device; nothing was allocated.
@@ -121,7 +122,7 @@ def plan_layout(case: Single, regime: str, device: DeviceInfo, sharers: int = 1)
     turns = math.ceil(stream_bytes(device) / stride) if regime == "stream" else 1
     most = _most_copies(case, stride, device, sharers)
     if most < 1:
-        twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
+        twice = describe_sharers(sharers)
         raise UserError(
             f"Case {case.id} needs {stride / 1e9:.2f} GB in one allocation{twice}, and "
             f"{device.id} has {device.free_bytes / 1e9:.2f} of {device.memory_bytes / 1e9:.2f} GB "
@@ -142,6 +143,11 @@ def doubled(layout: Layout, case: Single, device: DeviceInfo) -> Layout | None:
 def _most_copies(case: Single, stride: int, device: DeviceInfo, sharers: int = 1) -> int:
     room = usable_bytes(device, sharers) - case.fixed_bytes
     return min(device.max_alloc_bytes, room) // stride
+
+
+def describe_sharers(sharers: int) -> str:
+    """What a refusal says of them; "" where there is one."""
+    return f" for each of {sharers} (devices and repackings) that share it" if sharers > 1 else ""
 
 
 def draw_padding(seed: int, block: int, case: Case) -> int:

@@ -9,10 +9,10 @@ from gemvbench.attention_space import AttentionSpace
 from gemvbench.backend.base import Backend, Buffer
 from gemvbench.cases import Case
 from gemvbench.messages import AnyLayout, Job, Layout, TokenLayout
+from gemvbench.quant_space import gemv_space
 from gemvbench.runners import Runner
 from gemvbench.token_case import Token
 from gemvbench.token_space import TokenSpace
-from gemvbench.workspace import Workspace
 
 
 class Space(Protocol):
@@ -36,4 +36,4 @@ def make_space(backend: Backend, case: Case, layout: AnyLayout, seed: int, paddi
     assert isinstance(layout, Layout)
     if isinstance(case, Attention):
         return AttentionSpace(backend, case, layout, seed, padding=padding)
-    return Workspace(backend, case, layout, seed, padding=padding)
+    return gemv_space(backend, case, layout, seed, padding=padding)

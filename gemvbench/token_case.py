@@ -11,6 +11,7 @@ import msgspec
 from gemvbench.attention_case import Attention
 from gemvbench.case import Gemv
 from gemvbench.errors import UserError
+from gemvbench.mix import Mix, parse_mix
 from gemvbench.models import ATTENTION, Model, Operation
 
 CHOICES = 8
@@ -72,7 +73,8 @@ class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         model: id in the catalogue.
         operations: classes of linear layers; each has an x and a y of its own.
         order: places in `classes`, layer by layer.
-        w: element type of all weights.
+        w: type of the weights, those of a class in `own_w` aside.
+        own_w: (class, type of its weights) where a class has another one.
         x: element type of all vectors.
         attention: of every layer that has it, at the longest context; last of the classes.
         growth: how its caches grow from token to token; None where all tokens are alike.
@@ -90,6 +92,7 @@ class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     order: tuple[int, ...]
     w: str = "f16"
     x: str = "f16"
+    own_w: tuple[tuple[str, str], ...] = ()
     only: str = ""
     rest_bytes: int = 0
     attention: Attention | None = None
@@ -121,7 +124,11 @@ class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
             kv = self.attention.k_type
             cache = f"-n{first}" + (f"to{last}" if last > first else "")
             cache += f"-{kv}" if kv != "f16" else ""
-        return f"token-{self.model}-{self.w}-{self.x}{cache}{part}"
+        return f"token-{self.model}-{self.mix}-{self.x}{cache}{part}"
+
+    @property
+    def mix(self) -> Mix:
+        return Mix(self.w, self.own_w)
 
     @property
     def classes(self) -> tuple[LayerClass, ...]:
@@ -129,7 +136,7 @@ class Token(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         linear = tuple(
             LayerClass(
                 name=op.name,
-                layer=Gemv(k=op.k, n=op.n, w=self.w, x=self.x),
+                layer=Gemv(k=op.k, n=op.n, w=self.mix.type_of(op.name), x=self.x),
                 times=op.times,
                 matrices=op.matrices,
                 experts=op.experts,
@@ -216,7 +223,7 @@ def _experts(seed: int, token: int, layer: int, own: LayerClass) -> list[int]:
 
 
 def make_token(model: Model, w: str, x: str, growth: Growth | None = None) -> Token:
-    """The whole token of a model; with `growth` it attends to caches.
+    """The whole token of a model; with `growth` it attends to caches. `w` may be a mix.
 
     Q is in FP16 where x is, and in FP32 elsewhere.
 
@@ -229,7 +236,15 @@ def make_token(model: Model, w: str, x: str, growth: Growth | None = None) -> To
             f"{model.title} ({model.id}) are shapes and no model, so there is no token to decode; "
             f"`gemvbench ab --model {model.id}` compares arms on them."
         )
-    linear = Token(model=model.id, operations=model.operations, order=model.order, w=w, x=x)
+    mix = parse_mix(w, [operation.name for operation in model.operations])
+    linear = Token(
+        model=model.id,
+        operations=model.operations,
+        order=model.order,
+        w=mix.default,
+        own_w=mix.own,
+        x=x,
+    )
     if growth is None:
         return linear
     if model.attention is None or not model.attends:

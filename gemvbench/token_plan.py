@@ -9,7 +9,7 @@ from gemvbench.device import DeviceInfo
 from gemvbench.errors import Exit, UserError
 from gemvbench.messages import AnyLayout, Layout, TokenLayout
 from gemvbench.models import catalogue
-from gemvbench.plan import copy_stride, plan_layout, stream_bytes, usable_bytes
+from gemvbench.plan import copy_stride, describe_sharers, plan_layout, stream_bytes, usable_bytes
 from gemvbench.token_case import Token, make_token
 
 
@@ -67,7 +67,7 @@ def _vector_bytes(case: Token) -> int:
 
 
 def _refusal(case: Token, device: DeviceInfo, sharers: int) -> str:
-    twice = f" on each of {sharers} devices that share a memory" if sharers > 1 else ""
+    twice = describe_sharers(sharers)
     largest = _largest_that_fits(case, device, sharers)
     hint = (
         f"The largest model of the catalogue that fits is {largest.model} "
@@ -93,7 +93,10 @@ def _largest_that_fits(case: Token, device: DeviceInfo, sharers: int) -> Token |
     for model in catalogue().values():
         if not model.order or (case.growth and not model.attends):
             continue
-        token = make_token(model, case.w, case.x, case.growth)
+        try:
+            token = make_token(model, case.w, case.x, case.growth)
+        except UserError:  # its rows are no whole blocks of a quantised type
+            continue
         layout = _lay_out(token, device, 1)
         if layout is not None and layout.pool_bytes + _vector_bytes(token) <= room:
             fitting.append(token)

@@ -28,6 +28,7 @@ from gemvbench.messages import (
     TokenLayout,
 )
 from gemvbench.models import ATTENTION
+from gemvbench.quant_space import gemv_space
 from gemvbench.runners import Runner, build_kernel, make_leg
 from gemvbench.token_case import Token
 from gemvbench.workspace import Workspace
@@ -228,7 +229,7 @@ def _make_space(
 ) -> Workspace | AttentionSpace:
     if isinstance(layer, Attention):
         return AttentionSpace(backend, layer, layout, seed)
-    return Workspace(backend, layer, layout, seed)
+    return gemv_space(backend, layer, layout, seed)
 
 
 def _build_attention(space: TokenSpace, job: TokenJob) -> list[AttentionCalls]:

@@ -38,9 +38,18 @@ GRIDS: Mapping[str, tuple[Grid, ...]] = {
         {"block": (64, 128, 256), "dependent": (1,)},
     ),
     "bulk": ({},),
+    "quant": (
+        {"pack": (1, 3), "rows": (1, 2, 4), "ahead": (2, 4), "block": (128, 256)},
+        {"rows": (1, 2), "lanes": (16, 64), "block": (128, 256), "groups": (2, 4)},
+        {"block": (128, 256), "groups": (0, 1, 3, 4)},
+        {"items": (2, 4, 8, 16, 64, 128)},
+    ),
     "cpu": ({"pack": (3, 4), "accs": (1, 2, 4), "items": (8, 32, 128)},),
 }
-"""What is searched of each family: what was measured to matter somewhere (docs/kernels.md)."""
+"""What is searched of each family: what was measured to matter somewhere (docs/kernels.md).
+
+Of family quant, what changes neither the result (x in 8 bits) nor the file (repacked weights).
+"""
 
 _RANGES = (AUTO_VALUE, 8, 16, 32, 64, 128)
 ATTENTION_GRIDS: Mapping[str, tuple[Grid, ...]] = {
@@ -143,10 +152,10 @@ def _grid_arms(device: DeviceInfo) -> Iterator[Arm]:
     """Every arm of the grids, written without the values that are its family's own."""
     for name, grids in GRIDS.items():
         family = FAMILIES[name]
-        if family.cpu_only != device.is_cpu:
-            continue
         for grid in grids:
-            yield from _arms_of(name, grid)
+            for_cpus = "items" in grid if name == "quant" else family.cpu_only
+            if for_cpus == device.is_cpu:
+                yield from _arms_of(name, grid)
 
 
 def _attention_arms(case: Attention, device: DeviceInfo) -> Iterator[Arm]:

@@ -27,8 +27,9 @@ from gemvbench.messages import (
     Verify,
 )
 from gemvbench.plan import plan_layout
+from gemvbench.quant_space import gemv_space
 from gemvbench.runners import HostRunner, build_kernel, make_host_runner
-from gemvbench.workspace import ARGUMENTS, Workspace
+from gemvbench.workspace import ARGUMENTS
 
 COMPILE_LIMIT = 120.0
 _BASE_LIMIT = 60.0
@@ -42,7 +43,7 @@ def check_limit(size: int) -> float:
 
 
 @dataclass
-class _Subject:
+class Subject:
     """An arm under test: how to get y for an x that was set, and what came of it so far."""
 
     job: Job
@@ -79,12 +80,12 @@ class Verifier:
         assert isinstance(case, Gemv)
         self.backend, self.request, self.case = backend, request, case
         layout = plan_layout(case, "hot", request.device)
-        self.space = Workspace(backend, case, layout, request.seed, guarded=True)
+        self.space = gemv_space(backend, case, layout, request.seed, guarded=True)
         self.limit = check_limit(case.weight_bytes)
         self._sums: dict[oracle.XPattern, NDArray[np.int64]] = {}
 
     def messages(self) -> Iterator[Message]:
-        subjects: list[_Subject] = []
+        subjects: list[Subject] = []
         for job in self.request.jobs:
             yield self._doing("compile", job.arm, COMPILE_LIMIT)
             try:
@@ -102,7 +103,7 @@ class Verifier:
                 binary=self._binary_digest(subject),
             )
 
-    def _make_subject(self, job: Job) -> _Subject:
+    def _make_subject(self, job: Job) -> Subject:
         if not isinstance(job, HostJob):
             kernel = build_kernel(self.backend, _on_device(job))
             if kernel.arguments not in (None, ARGUMENTS):
@@ -111,18 +112,18 @@ class Verifier:
                     f"convention has {ARGUMENTS}: w, x, y, k, n, w_offset, x_offset "
                     "(docs/kernels.md)"
                 )
-            return _Subject(job, kernel=kernel)
-        return _Subject(
+            return Subject(job, kernel=kernel)
+        return Subject(
             job, host=make_host_runner(job, self.case, self.space.layout, self.request.seed)
         )
 
-    def _binary_digest(self, subject: _Subject) -> str:
+    def _binary_digest(self, subject: Subject) -> str:
         """Of a cubin alone: binaries of OpenCL differ from build to build of the same source."""
         if subject.kernel is None or self.backend.info.backend != "cuda":
             return ""
         return short_digest(subject.kernel.binary)
 
-    def _exact_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
+    def _exact_phase(self, subjects: Sequence[Subject]) -> Iterator[Message]:
         yield self._doing("inputs")
         self.space.fill_weights("small")
         for subject in subjects:
@@ -139,7 +140,7 @@ class Verifier:
             self._refill_after(subject, "small")
         yield from self._special_phase(subjects)
 
-    def _special_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
+    def _special_phase(self, subjects: Sequence[Subject]) -> Iterator[Message]:
         """Zeros, subnormals and extremes in the first rows, seen through one column at a time."""
         rows = oracle.special_rows(self.case)
         for subject in subjects:
@@ -155,12 +156,12 @@ class Verifier:
                 subject.checks.append(oracle.check_special(y, rows, column))
             self._refill_after(subject, "small")
 
-    def _refill_after(self, subject: _Subject, kind: str) -> None:
+    def _refill_after(self, subject: Subject, kind: str) -> None:
         """A wrong arm may have written to the weights: the next one is to find them whole."""
         if not all(check.passed for check in subject.checks):
             self.space.fill_weights(kind)
 
-    def _random_phase(self, subjects: Sequence[_Subject]) -> Iterator[Message]:
+    def _random_phase(self, subjects: Sequence[Subject]) -> Iterator[Message]:
         case, seed = self.case, self.request.seed
         yield self._doing("reference")
         reference = oracle.random_reference(case, seed)
@@ -195,7 +196,7 @@ class Verifier:
         if not reference.sampled or job is None:
             return None
         try:
-            subject = _Subject(job, kernel=self.backend.compile(job.text, job.entry))
+            subject = Subject(job, kernel=self.backend.compile(job.text, job.entry))
         except CompileError:
             return None
         y = self._compute(subject, x, "random")
@@ -203,13 +204,13 @@ class Verifier:
 
     def _compare(self, sibling: KernelJob, x: NDArray[Any], digest: str) -> Check:
         """Rows per workgroup may not change a bit: the sibling has one row and is the same else."""
-        one_row = _Subject(sibling, kernel=self.backend.compile(sibling.text, sibling.entry))
+        one_row = Subject(sibling, kernel=self.backend.compile(sibling.text, sibling.entry))
         self._compute(one_row, x, "random")
         same = oracle.digest(self.space.output(one_row.extra)) == digest
         detail = "" if same else f"the output differs from {sibling.arm}, bit for bit"
         return Check("bit-identical to rows1", same, detail)
 
-    def _compute(self, subject: _Subject, x: NDArray[Any], kind: str) -> NDArray[np.float32]:
+    def _compute(self, subject: Subject, x: NDArray[Any], kind: str) -> NDArray[np.float32]:
         if subject.host is not None:
             subject.host.set_operands(kind, x)
             subject.host.run(1)

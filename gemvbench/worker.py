@@ -33,6 +33,7 @@ from gemvbench.messages import (
     Request,
     Verify,
 )
+from gemvbench.quant_verify import QuantVerifier
 from gemvbench.verify import Verifier
 
 _PR_SET_PDEATHSIG = 1
@@ -75,16 +76,17 @@ def answer(request: Request) -> Iterator[Message]:
         backends = {info.id: open_backend(info, graphs=graphs) for info in devices}
     _OPEN.update(backends)
     if isinstance(request, Verify):
-        yield from _make_verifier(backends[request.device.id], request).messages()
+        yield from make_verifier(backends[request.device.id], request).messages()
     elif isinstance(request, Calibrate):
         yield from calibrate(backends, request, watch)
     else:
         yield from run_block(backends, request, watch)
 
 
-def _make_verifier(backend: Backend, request: Verify) -> Verifier | AttentionVerifier:
-    kind = AttentionVerifier if isinstance(request.case, Attention) else Verifier
-    return kind(backend, request)
+def make_verifier(backend: Backend, request: Verify) -> Verifier | AttentionVerifier:
+    if isinstance(request.case, Attention):
+        return AttentionVerifier(backend, request)
+    return (QuantVerifier if request.case.is_quantised else Verifier)(backend, request)
 
 
 def list_devices(backend: str) -> Iterator[DeviceFound]:

@@ -19,6 +19,9 @@ from gemvbench.runners import Runner, build_kernel, make_host_runner, make_leg
 ARGUMENTS = 7
 """Of every GEMV entry: see `Workspace._args`."""
 
+Arguments = tuple[tuple[Any, ...], ...]
+"""Of an entry, for each turn."""
+
 _GUARD_BYTES = 1 << 14
 W_LEAD = 1 << 16
 """Bytes of NaN before the weights that are verified: whoever ignores w_offset reads them."""
@@ -48,7 +51,8 @@ class Workspace:
         self.pool: Buffer = backend.alloc(self._lead + layout.pool_bytes)
         self._y_bytes = 4 * case.stored_rows + _GUARD_BYTES
         self._y = backend.alloc(self._y_bytes)
-        self._turn_args: tuple[tuple[Any, ...], ...] = ()
+        self._w_item = ITEM_BYTES.get(case.w, 1)
+        self._turn_args: Arguments = ()
         self._next_turn = 0
 
     def fill_weights(self, kind: str) -> None:
@@ -78,8 +82,8 @@ class Workspace:
         end = start + x.nbytes
         raw = np.full(-(-end // 4) + _GUARD_BYTES // 4, POISON, np.uint32)
         raw.view(np.uint8)[start:end] = x.view(np.uint8)
-        buffer = self.backend.upload(raw)
-        self._turn_args = tuple(self._args(buffer, turn) for turn in range(self.layout.turns))
+        self._x = self.backend.upload(raw)
+        self._turn_args = self._make_args(self.pool)
 
     def poison_output(self) -> None:
         self.backend.fill(self._y, POISON, self._y_bytes)
@@ -106,7 +110,7 @@ class Workspace:
 
     def launch(self, kernel: Kernel, job: DeviceJob, turn: int, kind: int = 0) -> Launch:
         """One launch on the weights of a turn."""
-        args = self._turn_args[turn]
+        args = self._args_of(job)[turn]
         size = job.workgroup_size
         return Launch(kernel, job.workgroups, size, args, kind, job.local_bytes, job.is_dependent)
 
@@ -114,7 +118,7 @@ class Workspace:
         """Where w, x and y of a turn lie on the device."""
         pool, x, y, _, _, w_offset, x_offset = self._turn_args[turn]
         at = self.backend.address
-        w_start = at(pool) + int(w_offset) * ITEM_BYTES[self.case.w]
+        w_start = at(pool) + int(w_offset) * self._w_item
         return w_start, at(x) + int(x_offset) * ITEM_BYTES[self.case.x], at(y)
 
     def fill(self) -> None:
@@ -157,16 +161,23 @@ class Workspace:
         self.backend.run([Launch(kernel, math.ceil(case.n / 64), 64, args)])
         return self.backend.download(sums, np.int32, case.n).astype(np.int64)
 
-    def _args(self, x: Buffer, turn: int) -> tuple[Any, ...]:
+    def _args_of(self, job: DeviceJob) -> Arguments:
+        """Arguments of each turn, on the weights as an arm reads them."""
+        return self._turn_args
+
+    def _make_args(self, pool: Buffer) -> Arguments:
+        return tuple(self._args(pool, turn) for turn in range(self.layout.turns))
+
+    def _args(self, pool: Buffer, turn: int) -> tuple[Any, ...]:
         case = self.case
         w_offset = self._lead + turn * self.layout.stride + case.w_offset
         return (
-            self.pool,
-            x,
+            pool,
+            self._x,
             self._y,
             np.uint32(case.k),
             np.uint32(case.n),
-            np.uint64(w_offset // ITEM_BYTES[case.w]),
+            np.uint64(w_offset // self._w_item),
             np.uint32((_GUARD_BYTES + case.x_offset) // ITEM_BYTES[case.x]),
         )
 

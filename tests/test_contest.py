@@ -31,7 +31,7 @@ def test_one_gpu_seen_twice_holds_both_pools() -> None:
     assert set(contest(case, GPU, OTHER_GPU).layouts) == {"cuda0", "nvcl1"}
     refused = contest(case, GPU, SAME_GPU)
     assert not refused.layouts
-    assert "2 devices that share a memory" in refused.refusal
+    assert "for each of 2 (devices and repackings) that share it" in refused.refusal
     assert "gemv-4096x85000" in refused.refusal
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gemvbench.arm import FAMILIES, Arm, parse_arm
-from gemvbench.case import VECTOR_TYPES, WEIGHT_TYPES, Gemv
+from gemvbench.case import QUANT_TYPES, VECTOR_TYPES, WEIGHT_TYPES, Gemv
 from gemvbench.device import DeviceInfo
 from gemvbench.errors import CompileError
 from gemvbench.fitting import BLOCKS
@@ -135,6 +135,46 @@ def test_bulk_is_compiled_where_it_runs():
     }  # fmt: skip
 
 
+def quant_texts(architecture: str) -> set[str]:
+    """Family `quant`: every load of every type and layout, with the other axes in turn."""
+    able = ("dependent_launch",) if int(architecture[3:]) >= 90 else ()
+    device = msgspec.structs.replace(GPU, capabilities=able)
+    others = itertools.cycle(
+        ("rows1+ahead2+block64", "rows2+ahead4+lanes16", "rows4+ahead1+block128", "ahead3")
+    )
+    wide = itertools.cycle(("rows1+lanes64", "rows2+lanes256+block512", "lanes8"))
+    dependent = "+dependent1" if able else ""
+    specs = []
+    for w, pack, repack, xq in itertools.product(QUANT_TYPES, range(4), (0, 1), (0, 8)):
+        for x, axes in zip(VECTOR_TYPES, (next(others), next(others), next(wide)), strict=True):
+            arm = f"quant+pack{pack}+repack{repack}+xq{xq}+{axes}{dependent if x == 'f16' else ''}"
+            specs.append(specialize(parse_arm(arm), Gemv(k=4096, n=64, w=w, x=x), device))
+    specs += [
+        specialize(parse_arm(arm), Gemv(k=k, n=64, w=w), device)
+        for k in (5120, 17408)
+        for w in QUANT_TYPES
+        for arm in ("base", "quant", "quant+xq8")
+    ]
+    return {kernel_text(spec) for spec in specs if isinstance(spec, Specialization)}
+
+
+def test_quant_texts_hold_every_load_of_every_layout():
+    texts = quant_texts("sm_90")
+    for w, pack, repack, x8 in itertools.product(QUANT_TYPES, range(4), (0, 1), (0, 1)):
+        wanted = (f"W_TYPE TYPE_{w.upper()}", f"W_PACK {pack}", f"REPACK {repack}", f"X8 {x8}")
+        found = any(all(f"#define {word}\n" in text for word in wanted) for text in texts)
+        assert found == ((w, repack) != ("q4_K", 1)), wanted
+    assert any("#define DEPENDENT 1" in text for text in texts)
+    assert not any("#define DEPENDENT 1" in text for text in quant_texts("sm_80"))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("w", QUANT_TYPES)
+def test_auto_of_quantised_weights_compiles(w, architecture):
+    spec = specialize(parse_arm("quant"), Gemv(k=5120, n=17408, w=w), GPU)
+    assert nvrtc.compile_cubin(kernel_text(spec), architecture).startswith(b"\x7fELF")
+
+
 def test_matrix_holds_every_axis_value():
     texts = family_texts("row")
     for constant, values in {
@@ -160,14 +200,14 @@ def test_matrix_holds_every_axis_value():
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_arm_compiles(architecture):
-    both = ("cuda", "opencl")  # bulk and flight have texts of their own
+    both = ("cuda", "opencl")  # bulk, flight and quant have texts of their own
     cuda = [
         name
         for name, family in FAMILIES.items()
-        if "gemv" in family.operations and family.languages == both
+        if "gemv" in family.operations and family.languages == both and name != "quant"
     ]
     texts = set().union(*map(family_texts, cuda)) | helper_texts()
-    texts |= bulk_texts(architecture) | flight_texts(architecture)
+    texts |= bulk_texts(architecture) | flight_texts(architecture) | quant_texts(architecture)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         cubins = pool.map(lambda text: nvrtc.compile_cubin(text, architecture), texts)
         assert all(cubin.startswith(b"\x7fELF") for cubin in cubins)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemvbench import inputs
-from gemvbench.backend import fake_attention
+from gemvbench.backend import fake_attention, fake_quant
 from gemvbench.backend.base import Launch
 
 Array = NDArray[Any]
@@ -247,6 +247,10 @@ ENTRIES: Mapping[str, Entry] = {
     "gemv_cpu": Entry(_cpu, 2, _SIZES),
     "gemv_frozen": Entry(_frozen, 2, _SIZES),
     "clblast": Entry(_library, 2, _SIZES),
+    **{
+        name: Entry(fake_quant.multiply, 2, _SIZES, fake_quant.bytes_moved)
+        for name in ("gemv_quant", "gemv_quant_cpu")
+    },
     "launch_only": Entry(_nothing, 2, _SIZES),
     "fill_values": Entry(_fill, 0, _VALUES),
     "exact_rows": Entry(_exact, 0, _SUMS),

@@ -122,6 +122,7 @@ def describe(found: Found) -> DeviceInfo:
         version=platform.version.strip(),
         compute_units=device.max_compute_units,
         max_workgroup=device.max_work_group_size,
+        local_bytes=device.local_mem_size,
         memory_bytes=device.global_mem_size,
         max_alloc_bytes=device.max_mem_alloc_size,
         free_bytes=_free_bytes(device.global_mem_size, cpu),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from gemvbench.arm import ALL_AXES, FAMILIES, Arm, parse_arm
 from gemvbench.budget import TOO_SMALL
+from gemvbench.case import WEIGHT_TYPES
 from gemvbench.checkout import Commit, resolve
 from gemvbench.commands.attention import default_baseline
 from gemvbench.commands.live import Display
@@ -33,7 +34,10 @@ from gemvbench.stats import LOOKS, MORE_LOOKS
 Cells = dict[tuple[str, str], Arm]
 """Arms of a grid by (row, column)."""
 
-_SWEEP = {"pack": (0, 1, 2), "rows": (1, 2, 4)}
+_SWEEPS: Mapping[str, Mapping[str, Sequence[int]]] = {
+    "row": {"pack": (0, 1, 2), "rows": (1, 2, 4)},
+    "quant": {"repack": (0, 1), "xq": (0, 8)},
+}
 
 
 def run_ab(options: argparse.Namespace) -> Exit:
@@ -85,12 +89,13 @@ def against_commit(options: argparse.Namespace) -> Commit | None:
 def grid_cells(options: argparse.Namespace) -> Cells:
     """Arms by (row, column): the first axis across, all others down, as S2 prints it."""
     given = {axis: getattr(options, axis) for axis in ALL_AXES if getattr(options, axis)}
-    if options.family not in FAMILIES:
-        raise UserError(f"--family {options.family!r} is unknown; known are {', '.join(FAMILIES)}.")
-    if not given and options.family != "row":
-        raise UserError(f"sweep --family {options.family} needs the axes to vary, as in --pack 0,1")
+    family = options.family or ("row" if options.weights in WEIGHT_TYPES else "quant")
+    if family not in FAMILIES:
+        raise UserError(f"--family {family!r} is unknown; known are {', '.join(FAMILIES)}.")
+    if not given and family not in _SWEEPS:
+        raise UserError(f"sweep --family {family} needs the axes to vary, as in --pack 0,1")
     axes = {axis: text.split(",") for axis, text in given.items()} or {
-        axis: [str(value) for value in values] for axis, values in _SWEEP.items()
+        axis: [str(value) for value in values] for axis, values in _SWEEPS[family].items()
     }
     across, *down = axes
     cells = {}
@@ -98,7 +103,7 @@ def grid_cells(options: argparse.Namespace) -> Cells:
         row = "+".join(f"{axis}{value.strip()}" for axis, value in zip(down, lower, strict=True))
         for value in axes[across]:
             column = f"{across}{value.strip()}"
-            text = "+".join(filter(None, (options.family, row, column)))
+            text = "+".join(filter(None, (family, row, column)))
             cells[row, column] = parse_arm(text)
     return cells
 

@@ -22,6 +22,7 @@ from gemvbench.device import DeviceInfo, find_device
 from gemvbench.errors import Exit, UserError
 from gemvbench.ladder import extra_rows
 from gemvbench.messages import DeviceFound, ListDevices
+from gemvbench.mix import parse_mix
 from gemvbench.models import Model, find_model
 from gemvbench.process import WorkerDiedError, converse
 from gemvbench.tuning_files import load_tuning
@@ -107,25 +108,30 @@ def choose_cases(options: argparse.Namespace, device: DeviceInfo) -> tuple[Case,
     refuse_attention_options(options)
     if options.model and options.shape:
         raise UserError("--model and --shape exclude each other; give one of them.")
-    if options.shape:
-        shapes: Sequence[tuple[int, int]] = [parse_shape(text) for text in options.shape]
-    elif options.model:
-        model = find_known_model(options.model)
-        shapes = [(operation.k, operation.n) for operation in model.operations]
-    else:
-        shapes = _DEFAULT_CPU if device.is_cpu else _DEFAULT_GPU
+    layers = [(k, n, options.weights) for k, n in _shapes(options, device)]
+    if options.model:
+        operations = find_known_model(options.model).operations
+        mix = parse_mix(options.weights, [operation.name for operation in operations])
+        layers = [(op.k, op.n, mix.type_of(op.name)) for op in operations]
     cases = [
         Gemv(
             k=k,
             n=n,
-            w=options.weights,
+            w=w,
             x=options.x,
             w_offset=options.w_offset,
             x_offset=options.x_offset,
         )
-        for k, n in dict.fromkeys(shapes)
+        for k, n, w in dict.fromkeys(layers)
     ]
     return pick_cases(cases, options.pick)
+
+
+def _shapes(options: argparse.Namespace, device: DeviceInfo) -> Sequence[tuple[int, int]]:
+    """Those of --shape, or a default set."""
+    if options.shape:
+        return [parse_shape(text) for text in options.shape]
+    return _DEFAULT_CPU if device.is_cpu else _DEFAULT_GPU
 
 
 def find_known_model(name: str) -> Model:

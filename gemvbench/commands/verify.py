@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gemvbench.arm import FAMILIES, parse_arm
+from gemvbench.case import WEIGHT_TYPES
 from gemvbench.case_lines import describe_failures
 from gemvbench.commands.attention import check_operation
 from gemvbench.commands.live import Display
@@ -19,8 +20,12 @@ from gemvbench.run import Conductor
 
 DEFAULT_ARMS = ("base", "pack0", "pack2", "pack3", "rows2", "rows4", "blockauto", "auto", "frozen")
 
+QUANT_ARMS = ("base", "quant", "quant+pack1", "quant+xq8", "quant+repack1", "quant+repack1+xq8")
 
-def default_arms(op: str) -> tuple[str, ...]:
+
+def default_arms(op: str, weights: str = "f16") -> tuple[str, ...]:
+    if op == "gemv" and weights not in WEIGHT_TYPES:
+        return (*QUANT_ARMS, "auto")
     if op == "gemv":
         return DEFAULT_ARMS
     return (*(name for name, family in FAMILIES.items() if op in family.operations), "auto")
@@ -30,7 +35,7 @@ def run_verify(options: argparse.Namespace) -> Exit:
     """Verify arms (by default the ladder, `auto` and the frozen reference)."""
     check_output(options)
     check_operation([], options.op)
-    arms = [parse_arm(text) for text in options.arm or default_arms(options.op)]
+    arms = [parse_arm(text) for text in options.arm or default_arms(options.op, options.weights)]
     setup = prepare(options, arms, Settings(command="verify", seed=options.seed))
     recorder = Recorder(setup.header(options.arguments), None)
     stopped = False
