@@ -33,6 +33,8 @@ _LEAST_LOCAL = 32 << 10
 """What every OpenCL device of version 1.2 has."""
 _SHAPES = ((2, 4), (1, 4), (1, 3), (1, 2), (1, 1))
 """(rows, ahead) to choose from, the best first: the first with which x is whole."""
+_FASTEST = {"q8_0": (4, 2, 32, 256), "q4_0": (4, 2, 16, 128), "q4_K": (4, 1, 32, 128)}
+"""(rows, ahead, lanes, block) in CUDA, x in floating point."""
 _THREADS = 512
 """Work-items of a compute unit that enough loads are in flight with."""
 _OF_WORKGROUPS = ("pack", "rows", "ahead", "lanes", "groups", "dependent")
@@ -57,8 +59,16 @@ def is_base(arm: Arm) -> bool:
 
 
 def quant_rule(case: Gemv, device: DeviceInfo) -> Arm:
-    """What `auto` is where nothing was tuned: blocks as in files, and x in floating point."""
-    return Arm(family="quant")
+    """What `auto` is where nothing was tuned: blocks as in files, and x in floating point.
+
+    In CUDA what was fastest on an H200 at both shapes tried, a tile for each workgroup
+    (docs/results.md).
+    """
+    if device.language != "cuda":
+        return Arm(family="quant")
+    rows, ahead, lanes, block = _FASTEST[case.w]
+    axes = {"rows": rows, "ahead": ahead, "lanes": lanes, "block": block, "groups": 0}
+    return Arm(family="quant", axes=tuple(axes.items()))
 
 
 def no_quant(arm: Arm, case: Gemv, device: DeviceInfo) -> str | None:
