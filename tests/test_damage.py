@@ -310,7 +310,7 @@ def test_an_old_record_is_read(gemvbench: Command, record: Path) -> None:
     assert compared(gemvbench, record, path, code=4)["verdict"] not in VERDICTS
 
 
-@pytest.mark.parametrize("name", [p.name for p in Path("docs/records").glob("*.gz")])
+@pytest.mark.parametrize("name", [p.name for p in Path("docs/records").glob("*.jsonl.gz")])
 def test_the_projects_own_records_are_whole(name: str) -> None:
     assert read_record(Path("docs/records") / name).damage == ()
 
