@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from conftest import SHAPE, Answer
 
+from gemvbench import __version__, cli
+
 pytestmark = pytest.mark.usefixtures("in_process")
 
 Run = Callable[..., Answer]
@@ -271,3 +273,10 @@ def test_verify_and_roof(gemvbench: Run, script: Write) -> None:
     roof = gemvbench("roof", "--format", "json")
     assert roof.code == 0
     assert [r["bandwidth"] for r in roof.json["roofs"]] == pytest.approx([0.04e9] * 3, rel=0.01)
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"gemvbench {__version__}\n"
