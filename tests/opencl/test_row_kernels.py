@@ -16,7 +16,10 @@ cl = pytest.importorskip("pyopencl")
 pytestmark = pytest.mark.opencl
 
 TYPES = [(w, x) for w in ("f16", "bf16") for x in ("f16", "bf16", "f32")]
-PACKED_TYPES = [(*types, pack) for types in TYPES for pack in range(4)]
+PACKED_TYPES = [
+    (*types, pack) for types in TYPES for pack in range(4) if not pack or types[1] != "f32"
+]
+WIDE_TYPES = [(w, "f32", pack) for w in ("f16", "bf16") for pack in (1, 2, 3)]
 KS = (1, 2, 3, 7, 8, 255, 1000, 4096)
 NS = (1, 2, 3, 5, 301)
 SEED = 20
@@ -128,7 +131,15 @@ def test_row_numbers(queue, w, x, pack, rows):
         check(queue, built, w, x, 5, 8 * width, offsets)
 
 
-@pytest.mark.parametrize(("w", "x", "pack"), PACKED_TYPES)
+@pytest.mark.parametrize(("w", "x", "pack"), WIDE_TYPES)
+def test_an_fp32_x_loaded_wide(queue, w, x, pack):
+    built = build_row(queue, w, x, pack, rows=2, block=64)
+    for k, n in ((8, 3), (1000, 301)):
+        check(queue, built, w, x, n, k)
+    check(queue, built, w, x, 5, 8 << pack, (3 << pack, 5 << pack))
+
+
+@pytest.mark.parametrize(("w", "x", "pack"), PACKED_TYPES + WIDE_TYPES)
 def test_the_loads_that_gpus_get(queue, w, x, pack):
     built = build_row(queue, w, x, pack, rows=2, block=64, half="HALF_VLOAD")
     for k, n in ((8, 3), (1000, 301)):
