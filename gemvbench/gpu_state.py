@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class GpuState(msgspec.Struct, frozen=True, kw_only=True):
+class GpuState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reading; a field is None where the driver does not tell, all are without NVML.
 
     `throttle_reasons` holds NVML's names, as in "SwPowerCap", "HwThermalSlowdown"; that the

@@ -269,8 +269,12 @@ class RoofMeasured(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Event span over host span of the same run: 1 where the device's clock is right."""
 
 
-class Leg(msgspec.Struct, frozen=True, kw_only=True):
-    """One timed sequence of `calls` calls, in seconds."""
+class Leg(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One timed sequence of `calls` calls, in seconds.
+
+    Like a sample it is part of no cycle, and a long record has hundreds of thousands of them:
+    the garbage collector need not look at each again and again.
+    """
 
     calls: int
     timeline: float
@@ -280,7 +284,7 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
     queued_ahead: bool
 
 
-class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """One measurement as it was taken; nothing derived that could not be derived again."""
 
     block: int

@@ -436,3 +436,15 @@ def test_several_records_as_text(gemvbench: Run) -> None:
 def test_the_case_stands_in_the_pictures() -> None:
     page = make_page([shown(make_run(make_header(), make_samples(times(pack2=9e-4))))])
     assert f"Every measurement, {CASE.id}" in titles(page)
+
+
+def test_of_very_many_cases_the_first_has_pictures_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = many_cases(4, blocks=1)
+    first = run.header.cases[0].id
+    monkeypatch.setattr(pictures, "MANY_CASES", 3)
+    found = [title for title in titles(make_page([shown(run)])) if "Every measurement" in title]
+    assert found == [f"Every measurement, {first}", "Every measurement, 3 more cases"]
+    monkeypatch.setattr(pictures, "MANY_CASES", 4)
+    assert sum("Every measurement" in title for title in titles(make_page([shown(run)]))) == 4

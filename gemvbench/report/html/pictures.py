@@ -13,13 +13,16 @@ from gemvbench.results import Summary
 
 MOST_CASES = 6
 """Of more cases than these a page draws the measurements of the others together."""
+FEWER_CASES, MANY_CASES = 1, 24
+"""Of so many cases it draws fewer by themselves: six say little of them, and take seconds each."""
 
 
 def picture_groups(summary: Summary) -> dict[str, list[Picture]]:
     """Pictures by heading: of results, of speed, of single measurements."""
     header = summary.run.header
     colors = arm_colors((choice.label for choice in header.choices), header.baseline)
-    drawn = samples.drawn_together(summary, MOST_CASES)
+    most = MOST_CASES if len(summary.views) <= MANY_CASES else min(MOST_CASES, FEWER_CASES)
+    drawn = samples.drawn_together(summary, most)
     return {
         "Ratios": [
             *ratios.forests(summary),
